@@ -1,0 +1,249 @@
+//! Floor 1: what the operator decided, typed. Made only by [`Config::load`], which reports every fault
+//! of the file and the environment at once.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use ipnet::IpNet;
+
+use crate::types::{Node, Port, SandboxId, Secret};
+
+/// The whole configuration; the tables of the file.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `[server]`: towards clients.
+    pub server: Server,
+    /// `[health]`: for probes and scrapers.
+    pub health: Health,
+    /// `[admin]`: for operators.
+    pub admin: Admin,
+    /// `[catalog]`: where a sandbox runs.
+    pub catalog: Catalog,
+    /// `[cache]`: how long answers of the catalog are used.
+    pub cache: Cache,
+    /// `[resume]`: waking and holding.
+    pub resume: Resume,
+    /// `[upstream]`: towards sandboxes.
+    pub upstream: Upstream,
+    /// `[shutdown]`: the end.
+    pub shutdown: Shutdown,
+    /// `[log]`: what is written down.
+    pub log: Log,
+}
+
+/// `[server]`
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Plain HTTP listeners.
+    pub listen: Vec<SocketAddr>,
+    /// Worker threads; 0 = one per core.
+    pub workers: usize,
+    /// Accepted domain suffixes, lower case, without leading dot; empty = any.
+    pub domains: Vec<String>,
+    /// Further Host names, lower case, that route by headers.
+    pub header_hosts: Vec<String>,
+    /// The port that `{id}.{domain}` means; `None`: such a Host is refused.
+    pub default_port: Option<Port>,
+    /// Client connections at once.
+    pub max_connections: usize,
+    /// First byte to end of a request head; also accept to first byte.
+    pub header_read_timeout: Duration,
+    /// Keep-alive without a request.
+    pub idle_timeout: Duration,
+    /// Peers whose forwarding headers are believed.
+    pub trusted_proxies: Vec<IpNet>,
+}
+
+/// `[health]`
+#[derive(Clone, Debug)]
+pub struct Health {
+    /// Where probes and scrapers ask.
+    pub listen: SocketAddr,
+}
+
+/// `[admin]`
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Where operators ask; `None` = off.
+    pub listen: Option<SocketAddr>,
+    /// Needed as `Authorization: Bearer` when set.
+    pub token: Option<Secret>,
+}
+
+/// `[catalog]`
+#[derive(Clone, Debug)]
+pub enum Catalog {
+    /// A fixed list.
+    Static(BTreeMap<SandboxId, Node>),
+    /// E2B's control API.
+    Rest(RestCatalog),
+}
+
+/// `[catalog] rest`
+#[derive(Clone, Debug)]
+pub struct RestCatalog {
+    /// Base URL of the API.
+    pub url: reqwest::Url,
+    /// Sent as `X-API-KEY`.
+    pub api_key: Secret,
+    /// One lookup.
+    pub timeout: Duration,
+    /// JSON pointer (RFC 6901) to the node in a sandbox's detail.
+    pub node_pointer: String,
+}
+
+/// `[cache]`
+#[derive(Clone, Debug)]
+pub struct Cache {
+    /// How long an answer is used unasked.
+    pub ttl: Duration,
+    /// How long a known route outlives a catalog outage.
+    pub stale_if_error: Duration,
+    /// How long a refusal is remembered.
+    pub negative_ttl: Duration,
+    /// Sandboxes remembered at most.
+    pub max_entries: usize,
+}
+
+/// `[resume]`
+#[derive(Clone, Debug)]
+pub struct Resume {
+    /// Who wakes; `None` = nobody.
+    pub rest: Option<RestResume>,
+    /// The longest that one request waits for its sandbox.
+    pub hold_timeout: Duration,
+    /// One wake call.
+    pub call_timeout: Duration,
+    /// Requests held at once.
+    pub max_held: usize,
+    /// The same per sandbox.
+    pub max_held_per_sandbox: usize,
+}
+
+/// `[resume] rest`
+#[derive(Clone, Debug)]
+pub struct RestResume {
+    /// Base URL of the API.
+    pub url: reqwest::Url,
+    /// Sent as `X-API-KEY`.
+    pub api_key: Secret,
+    /// The sandbox's time to live after a wake; at least 300 s.
+    pub sandbox_timeout: Duration,
+    /// JSON pointer to the node, as in the catalog.
+    pub node_pointer: String,
+}
+
+/// Who owns the last hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The address is an orchestrator's proxy, which checks tokens and dials the sandbox.
+    Node,
+    /// The address is the sandbox itself.
+    Direct,
+}
+
+/// `[upstream]`
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Who owns the last hop.
+    pub mode: Mode,
+    /// Template of the address to dial.
+    pub address: AddressTemplate,
+    /// One dial.
+    pub connect_timeout: Duration,
+    /// Dials of a port that a wake has not opened yet (direct mode).
+    pub connect_attempts: u32,
+    /// Pooled connections without a request.
+    pub idle_timeout: Duration,
+    /// Request sent to response head; `None` = no bound.
+    pub response_header_timeout: Option<Duration>,
+    /// Exchanges per sandbox at once (direct mode); 0 = no bound.
+    pub max_connections_per_sandbox: usize,
+    /// Whether loopback and link-local nodes may be dialled (direct mode).
+    pub allow_loopback: bool,
+    /// Whether header-routed requests on a shared host get the sandbox's own Host.
+    pub rewrite_shared_host: bool,
+}
+
+/// `upstream.address`: `{node}:5007` and the like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressTemplate {
+    /// Text and placeholders in order.
+    pub parts: Vec<AddressPart>,
+}
+
+/// One piece of an [`AddressTemplate`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddressPart {
+    /// Text as it stands.
+    Text(String),
+    /// `{node}`
+    Node,
+    /// `{port}`
+    Port,
+    /// `{sandbox}`
+    Sandbox,
+}
+
+impl AddressTemplate {
+    /// Whether the catalog must name a node.
+    pub fn needs_node(&self) -> bool {
+        self.parts.contains(&AddressPart::Node)
+    }
+
+    /// The address to dial; `None` if it needs a node and there is none.
+    pub fn render(&self, node: Option<&Node>, port: Port, sandbox: &SandboxId) -> Option<String> {
+        use std::fmt::Write as _;
+        let mut address = String::with_capacity(64);
+        for part in &self.parts {
+            match part {
+                AddressPart::Text(text) => address.push_str(text),
+                AddressPart::Node => address.push_str(node?.as_str()),
+                AddressPart::Port => write!(address, "{port}").ok()?,
+                AddressPart::Sandbox => address.push_str(sandbox.as_str()),
+            }
+        }
+        Some(address)
+    }
+}
+
+/// `[shutdown]`
+#[derive(Clone, Debug)]
+pub struct Shutdown {
+    /// Readiness already fails, connections are still taken.
+    pub drain_delay: Duration,
+    /// Then in-flight work is cut.
+    pub drain_timeout: Duration,
+}
+
+/// `[log]`
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// A `tracing_subscriber` filter.
+    pub filter: String,
+    /// Which requests get an access line.
+    pub access: AccessLog,
+}
+
+/// `log.format`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    Auto,
+    /// Text.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `log.access`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Every request.
+    All,
+    /// Those that this proxy answered with an error, and cut ones.
+    Errors,
+    /// None.
+    Off,
+}

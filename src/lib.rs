@@ -1,0 +1,11 @@
+//! client-proxy
+
+pub mod types;
+
+pub mod config;
+
+pub mod control;
+pub mod sandbox;
+
+#[cfg(feature = "dev")]
+pub mod dev;

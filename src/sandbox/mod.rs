@@ -1,0 +1,3 @@
+//! Floor 2: who is where, and waking.
+
+pub mod ports;

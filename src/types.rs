@@ -1,0 +1,441 @@
+//! Floor 0: the nouns of the house. A value of these types is valid because it exists.
+
+use std::{fmt, num::NonZeroU16, str::FromStr, sync::Arc, time::Duration};
+
+use ring::digest::{Context, SHA256};
+use subtle::ConstantTimeEq as _;
+use tokio::time::Instant;
+
+/// The name of a sandbox: `[a-z0-9]+`, at most 63 bytes (it is part of a DNS label, RFC 1035 §2.3.4).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SandboxId(Arc<str>);
+
+impl SandboxId {
+    const MAX: usize = 63;
+
+    /// Accepts `text` if it is a sandbox id.
+    pub fn new(text: &str) -> Option<Self> {
+        let valid = (1..=Self::MAX).contains(&text.len())
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        valid.then(|| Self(text.into()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for SandboxId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::borrow::Borrow<str> for SandboxId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A TCP port of a sandbox: 1..=65535.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Port(NonZeroU16);
+
+impl Port {
+    /// Where envd, the agent inside every sandbox, listens.
+    pub const ENVD: Self = Self(NonZeroU16::new(49983).expect("not zero"));
+
+    /// Accepts any number but zero.
+    pub fn new(number: u16) -> Option<Self> {
+        NonZeroU16::new(number).map(Self)
+    }
+
+    /// The port as a number.
+    pub fn get(self) -> u16 {
+        self.0.get()
+    }
+
+    /// Whether this is envd's port, which has tokens and routes of its own.
+    pub fn is_envd(self) -> bool {
+        self == Self::ENVD
+    }
+}
+
+impl FromStr for Port {
+    type Err = ();
+
+    /// Digits only: no sign, no space, as in a URI's port (RFC 3986 §3.2.3).
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(());
+        }
+        text.parse().ok().and_then(Self::new).ok_or(())
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The host part of the machine that runs a sandbox, as it stands in an authority: a name, an IPv4
+/// address, or an IPv6 address in brackets.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Node(Arc<str>);
+
+impl Node {
+    /// Trims, brackets bare IPv6, and refuses what cannot be the host of an authority
+    /// (RFC 3986 §3.2.2). An empty text is refused: the route is unavailable.
+    pub fn new(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if let Ok(ip) = text
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<std::net::IpAddr>()
+        {
+            return Some(Self(match ip {
+                std::net::IpAddr::V4(ip) => ip.to_string().into(),
+                std::net::IpAddr::V6(ip) => format!("[{ip}]").into(),
+            }));
+        }
+        let label = |label: &str| {
+            !label.is_empty()
+                && label.len() <= 63
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+        };
+        let is_name = text.len() <= 253
+            && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
+            // All digits and dots, yet no address: a mistyped address, not a name.
+            && !text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        is_name.then(|| Self(text.to_ascii_lowercase().into()))
+    }
+
+    /// The host as it stands in an authority.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A token or key. It is never printed, and compared in constant time.
+#[derive(Clone)]
+pub struct Secret(Arc<[u8]>);
+
+impl Secret {
+    /// Wraps the bytes as they came.
+    pub fn new(bytes: impl AsRef<[u8]>) -> Self {
+        Self(bytes.as_ref().into())
+    }
+
+    /// The bytes, for the one place that must send or hash them.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Compares in time that depends on the lengths alone.
+    pub fn matches(&self, other: &[u8]) -> bool {
+        self.0.ct_eq(other).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What a caller shows to have a sandbox woken: the port it wants and its two tokens.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// The requested port.
+    pub port: Port,
+    /// `e2b-traffic-access-token`: guards the user ports of a private sandbox.
+    pub traffic_token: Option<Secret>,
+    /// `X-Access-Token`: guards envd.
+    pub access_token: Option<Secret>,
+}
+
+impl Credentials {
+    /// Two callers with equal digests may share a wake and its refusal. Of the port only its kind
+    /// counts (envd or not): control planes check no more, and a browser on five ports is one caller.
+    pub fn digest(&self) -> CredentialDigest {
+        let mut context = Context::new(&SHA256);
+        context.update(&[u8::from(self.port.is_envd())]);
+        for token in [&self.traffic_token, &self.access_token] {
+            // Length first, so that no two different pairs are the same bytes.
+            let bytes = token.as_ref().map(Secret::expose);
+            let length = bytes.map_or(u64::MAX, |bytes| bytes.len() as u64);
+            context.update(&length.to_be_bytes());
+            context.update(bytes.unwrap_or_default());
+        }
+        let mut digest = [0; 32];
+        digest.copy_from_slice(context.finish().as_ref());
+        CredentialDigest(digest)
+    }
+}
+
+/// SHA-256 over [`Credentials`]: tells callers apart without keeping their tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CredentialDigest([u8; 32]);
+
+impl fmt::Debug for CredentialDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{:02x}{:02x}", self.0[0], self.0[1])
+    }
+}
+
+/// Why credentials do not open a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// The user port is private and the request carries no traffic token.
+    TrafficTokenMissing,
+    /// The user port is private and the traffic token is another's.
+    TrafficTokenInvalid,
+    /// envd's token is missing or wrong, or the control plane said no.
+    Denied,
+}
+
+/// The locks of one sandbox, as far as its control plane tells them.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// envd answers only to this token.
+    pub envd_token: Option<Secret>,
+    /// User ports are closed to callers without the traffic token.
+    pub private: bool,
+    /// The token that opens a private sandbox's user ports. A private sandbox without one stays shut.
+    pub traffic_token: Option<Secret>,
+}
+
+impl Access {
+    /// Whether these credentials may wake the sandbox.
+    pub fn check_wake(&self, credentials: &Credentials) -> Result<(), Denial> {
+        if !credentials.port.is_envd() {
+            return self.check_traffic(credentials);
+        }
+        match (&self.envd_token, &credentials.access_token) {
+            (None, _) => Ok(()),
+            (Some(lock), Some(key)) if lock.matches(key.expose()) => Ok(()),
+            (Some(_), _) => Err(Denial::Denied),
+        }
+    }
+
+    /// Whether these credentials may reach a running sandbox's user port. envd checks its own.
+    pub fn check_traffic(&self, credentials: &Credentials) -> Result<(), Denial> {
+        if credentials.port.is_envd() || !self.private {
+            return Ok(());
+        }
+        match (&self.traffic_token, &credentials.traffic_token) {
+            (_, None) => Err(Denial::TrafficTokenMissing),
+            (Some(lock), Some(key)) if lock.matches(key.expose()) => Ok(()),
+            (_, Some(_)) => Err(Denial::TrafficTokenInvalid),
+        }
+    }
+}
+
+/// One life of a sandbox at one place. A restart, a wake or a move makes another generation; numbers
+/// are never reused within a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Generation(pub u64);
+
+/// What the control plane says of a running sandbox.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The machine; `None` where the entry names none (the route is unavailable unless the upstream
+    /// address does without).
+    pub node: Option<Node>,
+    /// Names this run of the sandbox where the control plane has such a name (`execution_id`, or the
+    /// start time); tells a restart on the same node from the run before.
+    pub execution: Option<Arc<str>>,
+    /// The sandbox's locks, where the control plane tells them.
+    pub access: Option<Access>,
+}
+
+/// A wake that this process caused.
+#[derive(Clone, Copy, Debug)]
+pub struct Woken {
+    /// When its outcome was known.
+    pub at: Instant,
+    /// How long the control plane took.
+    pub took: Duration,
+}
+
+/// Where to send requests for one sandbox now.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Place and locks.
+    pub placement: Placement,
+    /// Which life of the sandbox this is.
+    pub generation: Generation,
+    /// Set when this generation began with a wake of ours.
+    pub woken: Option<Woken>,
+}
+
+/// Why a sandbox is not there for traffic, for good as far as this proxy is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// The control plane knows no such sandbox.
+    Unknown,
+    /// It was killed.
+    Killed,
+    /// It sleeps, and its owner did not allow traffic to wake it.
+    AutoResumeOff,
+    /// Only its files were kept; traffic does not start it.
+    FilesystemOnly,
+    /// Its snapshot's retention is over.
+    Expired,
+}
+
+impl Reason {
+    /// The word in answers and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Killed => "killed",
+            Self::AutoResumeOff => "auto_resume_off",
+            Self::FilesystemOnly => "filesystem_only",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sandbox_ids_are_lower_case_letters_and_digits() {
+        for good in ["a", "i7d1k2", &"a".repeat(63)] {
+            assert!(SandboxId::new(good).is_some(), "{good}");
+        }
+        for bad in ["", "A", "a-b", "a_b", "a.b", "ä", &"a".repeat(64)] {
+            assert!(SandboxId::new(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_are_digits_in_range() {
+        assert_eq!("65535".parse::<Port>().map(Port::get), Ok(65535));
+        for bad in ["", "0", "65536", "+80", " 80", "x"] {
+            assert!(bad.parse::<Port>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nodes_are_trimmed_and_bracketed_or_refused() {
+        for (text, want) in [
+            (" 10.0.0.5 ", Some("10.0.0.5")),
+            ("fd00::1", Some("[fd00::1]")),
+            ("[fd00::1]", Some("[fd00::1]")),
+            ("Node-1.internal", Some("node-1.internal")),
+            ("", None),
+            ("   ", None),
+            ("10.0.0.256", None),
+            ("a b", None),
+            ("a/b", None),
+            ("user@host", None),
+            ("host:80", None),
+            ("a..b", None),
+        ] {
+            assert_eq!(Node::new(text).as_ref().map(Node::as_str), want, "{text:?}");
+        }
+    }
+
+    fn credentials(port: u16, traffic: Option<&str>, access: Option<&str>) -> Credentials {
+        Credentials {
+            port: Port::new(port).expect("a port"),
+            traffic_token: traffic.map(Secret::new),
+            access_token: access.map(Secret::new),
+        }
+    }
+
+    #[test]
+    fn digests_differ_where_the_control_plane_could_decide_differently() {
+        let digest = |port, traffic, access| credentials(port, traffic, access).digest();
+        assert_eq!(digest(8000, Some("a"), None), digest(8001, Some("a"), None));
+        let all = [
+            digest(8000, None, None),
+            digest(49983, None, None),
+            digest(8000, Some(""), None),
+            digest(8000, Some("ab"), Some("c")),
+            digest(8000, Some("a"), Some("bc")),
+            digest(8000, None, Some("a")),
+            digest(8000, Some("a"), None),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[..at].contains(one), "{at}");
+        }
+    }
+
+    #[test]
+    fn locks_open_to_their_own_key_only() {
+        let shut = Access {
+            private: true,
+            ..Access::default()
+        };
+        let locked = Access {
+            private: true,
+            traffic_token: Some(Secret::new("t")),
+            envd_token: Some(Secret::new("e")),
+        };
+        assert_eq!(locked.check_wake(&credentials(80, Some("t"), None)), Ok(()));
+        assert_eq!(
+            locked.check_wake(&credentials(80, None, Some("e"))),
+            Err(Denial::TrafficTokenMissing)
+        );
+        assert_eq!(
+            locked.check_wake(&credentials(80, Some("x"), None)),
+            Err(Denial::TrafficTokenInvalid)
+        );
+        assert_eq!(
+            locked.check_wake(&credentials(49983, Some("t"), None)),
+            Err(Denial::Denied)
+        );
+        assert_eq!(
+            locked.check_wake(&credentials(49983, None, Some("e"))),
+            Ok(())
+        );
+        assert_eq!(
+            shut.check_wake(&credentials(80, Some("t"), None)),
+            Err(Denial::TrafficTokenInvalid)
+        );
+        assert_eq!(
+            Access::default().check_wake(&credentials(80, None, None)),
+            Ok(())
+        );
+        assert_eq!(
+            locked.check_traffic(&credentials(49983, None, None)),
+            Ok(())
+        );
+    }
+}
