@@ -3,6 +3,7 @@
 pub mod types;
 
 pub mod config;
+pub(crate) mod telemetry;
 
 pub mod control;
 pub mod sandbox;

@@ -16,9 +16,7 @@ impl SandboxId {
     /// Accepts `text` if it is a sandbox id.
     pub fn new(text: &str) -> Option<Self> {
         let valid = (1..=Self::MAX).contains(&text.len())
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         valid.then(|| Self(text.into()))
     }
 
@@ -104,11 +102,7 @@ impl Node {
     /// (RFC 3986 §3.2.2). An empty text is refused: the route is unavailable.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
-        if let Ok(ip) = text
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse::<std::net::IpAddr>()
-        {
+        if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>() {
             return Some(Self(match ip {
                 std::net::IpAddr::V4(ip) => ip.to_string().into(),
                 std::net::IpAddr::V6(ip) => format!("[{ip}]").into(),
@@ -119,9 +113,7 @@ impl Node {
                 && label.len() <= 63
                 && !label.starts_with('-')
                 && !label.ends_with('-')
-                && label
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
         };
         let is_name = text.len() <= 253
             && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
@@ -399,43 +391,16 @@ mod tests {
 
     #[test]
     fn locks_open_to_their_own_key_only() {
-        let shut = Access {
-            private: true,
-            ..Access::default()
-        };
-        let locked = Access {
-            private: true,
-            traffic_token: Some(Secret::new("t")),
-            envd_token: Some(Secret::new("e")),
-        };
+        let shut = Access { private: true, ..Access::default() };
+        let locked =
+            Access { private: true, traffic_token: Some(Secret::new("t")), envd_token: Some(Secret::new("e")) };
         assert_eq!(locked.check_wake(&credentials(80, Some("t"), None)), Ok(()));
-        assert_eq!(
-            locked.check_wake(&credentials(80, None, Some("e"))),
-            Err(Denial::TrafficTokenMissing)
-        );
-        assert_eq!(
-            locked.check_wake(&credentials(80, Some("x"), None)),
-            Err(Denial::TrafficTokenInvalid)
-        );
-        assert_eq!(
-            locked.check_wake(&credentials(49983, Some("t"), None)),
-            Err(Denial::Denied)
-        );
-        assert_eq!(
-            locked.check_wake(&credentials(49983, None, Some("e"))),
-            Ok(())
-        );
-        assert_eq!(
-            shut.check_wake(&credentials(80, Some("t"), None)),
-            Err(Denial::TrafficTokenInvalid)
-        );
-        assert_eq!(
-            Access::default().check_wake(&credentials(80, None, None)),
-            Ok(())
-        );
-        assert_eq!(
-            locked.check_traffic(&credentials(49983, None, None)),
-            Ok(())
-        );
+        assert_eq!(locked.check_wake(&credentials(80, None, Some("e"))), Err(Denial::TrafficTokenMissing));
+        assert_eq!(locked.check_wake(&credentials(80, Some("x"), None)), Err(Denial::TrafficTokenInvalid));
+        assert_eq!(locked.check_wake(&credentials(49983, Some("t"), None)), Err(Denial::Denied));
+        assert_eq!(locked.check_wake(&credentials(49983, None, Some("e"))), Ok(()));
+        assert_eq!(shut.check_wake(&credentials(80, Some("t"), None)), Err(Denial::TrafficTokenInvalid));
+        assert_eq!(Access::default().check_wake(&credentials(80, None, None)), Ok(()));
+        assert_eq!(locked.check_traffic(&credentials(49983, None, None)), Ok(()));
     }
 }

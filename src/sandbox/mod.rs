@@ -1,3 +1,21 @@
 //! Floor 2: who is where, and waking.
+//!
+//! `entry` decides (pure), `table` keeps the entries, `resolver` waits, `flight` asks the control plane
+//! through `ports`.
+#![allow(dead_code)]
 
+mod bell;
+mod denials;
+mod entry;
+mod flight;
+mod held;
 pub mod ports;
+mod resolver;
+mod table;
+mod view;
+
+pub(crate) use self::{
+    entry::Policy,
+    resolver::{Ask, Hold, Limits, Resolver, Trigger, Unresolved},
+    view::View,
+};

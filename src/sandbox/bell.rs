@@ -1,0 +1,125 @@
+//! One flight, many waiters: every ending is told to all of them.
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+/// How it stands with a flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    Flying,
+    /// Still flying; the control plane last said "still transitioning".
+    Transitioning,
+    Landed(Ending),
+}
+
+/// How a flight ended, as far as those who wait must know to ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The sandbox was woken.
+    Woken,
+    /// The control plane said "still transitioning" to the end.
+    Transitioning,
+    /// Any other.
+    Told,
+}
+
+/// Rung once, when the flight lands.
+#[derive(Clone)]
+pub(crate) struct Bell(watch::Sender<Signal>);
+
+impl Bell {
+    pub(crate) fn new() -> Self {
+        Self(watch::Sender::new(Signal::Flying))
+    }
+
+    pub(crate) fn ring(&self, ending: Ending) {
+        self.0.send_replace(Signal::Landed(ending));
+    }
+
+    /// Tells those who wait that the sandbox is between states; they go on waiting.
+    pub(crate) fn transitioning(&self) {
+        self.0.send_if_modified(|signal| {
+            let flying = *signal == Signal::Flying;
+            if flying {
+                *signal = Signal::Transitioning;
+            }
+            flying
+        });
+    }
+
+    /// A place among those who wait.
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket { signal: self.0.subscribe(), recheck: None }
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.receiver_count()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn rings_for(&self, ticket: &Ticket) -> bool {
+        self.0.subscribe().same_channel(&ticket.signal)
+    }
+}
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Bell({:?}, {} waiting)", *self.0.borrow(), self.waiting())
+    }
+}
+
+/// A waiter's half of a [`Bell`]: counted until dropped.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    signal: watch::Receiver<Signal>,
+    /// Ask again then, though nothing rang.
+    recheck: Option<Instant>,
+}
+
+/// How waiting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rung {
+    /// Ask again: the flight landed (or it is time to look).
+    Landed(Ending),
+    /// The waiter's own time is over.
+    TooLate,
+}
+
+impl Ticket {
+    pub(crate) fn recheck(self, at: Option<Instant>) -> Self {
+        Self { recheck: at, ..self }
+    }
+
+    /// Waits for the landing, but not beyond `deadline`.
+    pub(crate) async fn wait(&mut self, deadline: Instant) -> Rung {
+        let until = self.recheck.map_or(deadline, |at| at.min(deadline));
+        let landed = |signal: &Signal| matches!(signal, Signal::Landed(_));
+        match timeout_at(until, self.signal.wait_for(landed)).await {
+            Ok(Ok(signal)) => match *signal {
+                Signal::Landed(ending) => Rung::Landed(ending),
+                Signal::Flying | Signal::Transitioning => Rung::Landed(Ending::Told),
+            },
+            // The entry is gone with its bell: ask the next one.
+            Ok(Err(_)) => Rung::Landed(Ending::Told),
+            Err(_) if until < deadline => Rung::Landed(Ending::Told),
+            Err(_) => Rung::TooLate,
+        }
+    }
+
+    /// Whether the control plane last said "still transitioning".
+    pub(crate) fn transitioning(&self) -> bool {
+        *self.signal.borrow() == Signal::Transitioning
+    }
+
+    /// `Some` once the flight landed.
+    #[cfg(test)]
+    pub(crate) fn landed(&self) -> Option<Ending> {
+        match *self.signal.borrow() {
+            Signal::Landed(ending) => Some(ending),
+            Signal::Flying | Signal::Transitioning => None,
+        }
+    }
+}

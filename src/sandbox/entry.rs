@@ -1,0 +1,341 @@
+//! The state machine of one sandbox, pure: `Entry::on(event, step)` decides, nobody waits, nothing is
+//! asked. `Table::apply` is its only caller and holds the shard's lock meanwhile, so that a waiter
+//! subscribes to the flight it waits for in the same moment in which the flight is decided on.
+//!
+//! A *flight* is a question to the control plane that is under way; it runs detached and comes back
+//! as an event. What it tells counts only while it is the flight that the entry waits for.
+//!
+//! What is known carries the moment it was learned. A request is content with whatever was learned
+//! since it began to ask, however short the cache's limits: nobody asks in circles.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+pub(crate) use self::event::{Act, Answer, Event, FlightId, Launch, Policy, Refusal, Step, Want};
+pub(crate) use self::{
+    event::outcome_word,
+    known::{Fresh, Known},
+    resuming::{Asleep, Resuming},
+};
+use super::{
+    bell::{Bell, Ending},
+    denials::Denials,
+    ports::{Located, WakeError},
+};
+use crate::types::{Generation, Placement, Reason, Route, Woken};
+
+mod event;
+mod known;
+mod resuming;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+/// One sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct Entry {
+    pub(crate) state: State,
+    denials: Denials,
+    /// The last wake that ended, for operators.
+    pub(crate) last_wake: Option<(Woken, &'static str)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) enum State {
+    #[default]
+    Unknown,
+    Locating(Locating),
+    Running(Known),
+    Asleep(Asleep),
+    Resuming(Resuming),
+    /// The catalog failed and nothing is known.
+    Refusing(Fresh),
+    Gone(Reason, Fresh),
+}
+
+#[derive(Debug)]
+pub(crate) struct Locating {
+    flight: FlightId,
+    pub(crate) bell: Bell,
+    /// The place that was known before; outlives a catalog outage.
+    pub(crate) known: Option<Known>,
+    /// Somebody found the known place empty: it serves nobody until the answer is here.
+    suspect: bool,
+    /// Something changed since the flight began: its answer is void.
+    changed: bool,
+    /// Void answers so far.
+    voided: u8,
+}
+
+/// Void answers after which the next one is taken: a key that changes faster than the catalog answers
+/// must not hold its requests for ever.
+const MAX_VOIDED: u8 = 3;
+
+impl Entry {
+    /// Takes the event in and says what is to be done.
+    pub(crate) fn on(&mut self, event: Event<'_>, step: Step, policy: &Policy) -> Act {
+        match event {
+            Event::Wanted(want) => self.wanted(want, step, policy),
+            Event::Located { flight, outcome } => self.located(flight, outcome, step, policy),
+            Event::Resumed { flight, outcome, took } => {
+                self.resumed(flight, outcome, took, step, policy);
+                Act::NONE
+            }
+            Event::Lost { flight } => {
+                let lost = WakeError::Unavailable("the call was lost".into());
+                self.resumed(flight, Err(lost), Duration::ZERO, step, policy);
+                self.located(flight, Err(()), step, policy)
+            }
+            Event::NotThere { generation } => self.not_there(generation, step, policy),
+            Event::Changed => {
+                self.changed();
+                Act::NONE
+            }
+        }
+    }
+
+    /// The place, if it may be used without asking: the hot path, which changes nothing.
+    pub(crate) fn route(&self, now: Instant) -> Option<&Arc<Route>> {
+        match &self.state {
+            State::Running(known) if known.fresh.is_some_and(|fresh| now < fresh.until) => Some(&known.route),
+            _ => None,
+        }
+    }
+
+    /// How many requests wait.
+    pub(crate) fn held(&self) -> usize {
+        match &self.state {
+            State::Locating(locating) => locating.bell.waiting(),
+            State::Resuming(resuming) => {
+                resuming.flights.iter().map(|flight| flight.bell.waiting()).sum::<usize>() + resuming.any.waiting()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether nothing is under way for it.
+    pub(crate) fn in_peace(&self) -> bool {
+        !matches!(self.state, State::Locating(_) | State::Resuming(_))
+    }
+
+    /// Whether it names a place.
+    pub(crate) fn is_route(&self) -> bool {
+        matches!(self.state, State::Running(_))
+    }
+
+    /// Whether it holds nothing that could still be used.
+    pub(crate) fn useless(&self, now: Instant) -> bool {
+        match &self.state {
+            State::Unknown => true,
+            State::Asleep(Asleep { fresh, .. }) | State::Refusing(fresh) | State::Gone(_, fresh) => now >= fresh.until,
+            State::Running(_) | State::Locating(_) | State::Resuming(_) => false,
+        }
+    }
+
+    fn wanted(&mut self, want: Want<'_>, step: Step, policy: &Policy) -> Act {
+        let Step { now, .. } = step;
+        let room = want.room && self.held() < policy.max_held_per_sandbox;
+        if !matches!(self.state, State::Running(_) | State::Locating(_))
+            && let Some(refusal) = self.denials.get(want.digest, want.since, now)
+        {
+            return Act::refuse(refusal);
+        }
+        match &mut self.state {
+            State::Running(known) if known.fresh.is_some_and(|fresh| fresh.serves(want.since, now)) => {
+                Act::answer(Answer::Go(known.route.clone()))
+            }
+            State::Gone(reason, fresh) if fresh.serves(want.since, now) => Act::refuse(Refusal::Gone(*reason)),
+            State::Refusing(fresh) if fresh.serves(want.since, now) => Act::refuse(Refusal::Unavailable),
+            State::Asleep(asleep) if asleep.fresh.serves(want.since, now) => {
+                if let Err(refusal) = asleep.admits(want) {
+                    return Act::refuse(refusal);
+                }
+                if !room {
+                    return Act::refuse(Refusal::TooManyHeld);
+                }
+                let asleep = Asleep { sleep: asleep.sleep.take(), fresh: asleep.fresh };
+                let mut resuming =
+                    Resuming { asleep, flights: Vec::with_capacity(1), any: Bell::new(), changed: false };
+                let act = resuming.take_off(want, step);
+                self.state = State::Resuming(resuming);
+                act
+            }
+            State::Resuming(resuming) => resuming.wanted(want, room, step),
+            State::Locating(locating) => match &locating.known {
+                // The catalog fails: serve from memory while it is asked again.
+                Some(known) if !locating.suspect && known.outlives_outage(now, policy) => {
+                    Act::answer(Answer::Go(known.route.clone()))
+                }
+                _ if room => Act::answer(Answer::Park(locating.bell.ticket())),
+                _ => Act::refuse(Refusal::TooManyHeld),
+            },
+            // Nothing known, or no longer.
+            _ => {
+                let known = match std::mem::take(&mut self.state) {
+                    State::Running(known) => Some(known),
+                    _ => None,
+                };
+                let serving =
+                    known.as_ref().filter(|known| known.outlives_outage(now, policy)).map(|known| known.route.clone());
+                if serving.is_none() && !room {
+                    // Nobody is asked on behalf of a request that is refused.
+                    if let Some(known) = known {
+                        self.state = State::Running(known);
+                    }
+                    return Act::refuse(Refusal::TooManyHeld);
+                }
+                let (locating, launch) = Locating::take_off(known, false, step);
+                let answer = match serving {
+                    Some(route) => Answer::Go(route),
+                    None => Answer::Park(locating.bell.ticket()),
+                };
+                self.state = State::Locating(locating);
+                Act { answer, launch: Some(launch) }
+            }
+        }
+    }
+
+    fn located(&mut self, flight: FlightId, outcome: Result<Located, ()>, step: Step, policy: &Policy) -> Act {
+        let Step { now, serial } = step;
+        let State::Locating(locating) = &mut self.state else { return Act::NONE };
+        if locating.flight != flight {
+            return Act::NONE;
+        }
+        if locating.changed && locating.voided < MAX_VOIDED && outcome.is_ok() {
+            locating.flight = FlightId(serial);
+            locating.changed = false;
+            locating.voided += 1;
+            return Act { answer: Answer::None, launch: Some(Launch::Locate { flight: locating.flight }) };
+        }
+        let State::Locating(Locating { bell, known, suspect, changed, .. }) = std::mem::take(&mut self.state) else {
+            return Act::NONE;
+        };
+        // Taken although something changed: good enough for those who wait, for nobody after them.
+        let fresh = |ttl: Duration| Fresh::new(now, if changed { Duration::ZERO } else { ttl });
+        self.state = match outcome {
+            Ok(Located::Running(placement)) => {
+                State::Running(Known::confirmed(placement, known, suspect, serial, fresh(policy.ttl)))
+            }
+            Ok(Located::Asleep(sleep)) => {
+                State::Asleep(Asleep { sleep: Some(sleep), fresh: fresh(policy.negative_ttl) })
+            }
+            Ok(Located::Absent) => State::Asleep(Asleep { sleep: None, fresh: fresh(policy.negative_ttl) }),
+            Ok(Located::Gone(reason)) => State::Gone(reason, fresh(policy.negative_ttl)),
+            Err(()) => match known {
+                // A change that was pushed is the last thing heard: nothing serves against it.
+                Some(known) if !changed && known.fresh.is_some() && now < known.confirmed + policy.stale_if_error => {
+                    State::Running(Known {
+                        fresh: Some(fresh(policy.ttl.min(policy.outage_ttl()))),
+                        failing: true,
+                        doubted: if suspect { Some(now) } else { known.doubted },
+                        ..known
+                    })
+                }
+                _ => State::Refusing(fresh(policy.outage_ttl())),
+            },
+        };
+        bell.ring(Ending::Told);
+        Act::NONE
+    }
+
+    fn resumed(
+        &mut self,
+        flight: FlightId,
+        outcome: Result<Placement, WakeError>,
+        took: Duration,
+        step: Step,
+        policy: &Policy,
+    ) {
+        let Step { now, serial } = step;
+        let State::Resuming(resuming) = &mut self.state else { return };
+        let Some(at) = resuming.flights.iter().position(|wake| wake.flight == flight) else { return };
+        self.last_wake = Some((Woken { at: now, took }, outcome_word(&outcome)));
+        let (down, ending);
+        let landed = match outcome {
+            Ok(mut placement) => {
+                let woken = Woken { at: now, took };
+                if placement.access.is_none() {
+                    placement.access = resuming.asleep.sleep.take().and_then(|sleep| sleep.access);
+                }
+                let route = Route { placement, generation: Generation(serial), woken: Some(woken) };
+                resuming.ring_all(Ending::Woken);
+                self.state = State::Running(Known {
+                    route: Arc::new(route),
+                    fresh: (!resuming.changed).then(|| Fresh::new(now, policy.ttl)),
+                    confirmed: now,
+                    failing: false,
+                    doubted: None,
+                });
+                return;
+            }
+            Err(WakeError::Gone(reason)) => {
+                let ttl = if resuming.changed { Duration::ZERO } else { policy.negative_ttl };
+                resuming.ring_all(Ending::Told);
+                self.state = State::Gone(reason, Fresh::new(now, ttl));
+                return;
+            }
+            Err(error) => {
+                let landed = resuming.flights.swap_remove(at);
+                down = matches!(error, WakeError::Unavailable(_));
+                ending = match error {
+                    WakeError::Transitioning => Ending::Transitioning,
+                    _ => Ending::Told,
+                };
+                let (refusal, ttl) = match error {
+                    WakeError::Denied(denial) => (Some(Refusal::Denied(denial)), policy.negative_ttl),
+                    WakeError::Exhausted(message) => (Some(Refusal::Exhausted(message)), policy.negative_ttl),
+                    WakeError::Unavailable(_) => (Some(Refusal::Unavailable), policy.outage_ttl()),
+                    // Its waiters ask again, each inside its own time.
+                    WakeError::Transitioning | WakeError::Gone(_) => (None, Duration::ZERO),
+                };
+                if let Some(refusal) = refusal {
+                    self.denials.remember(landed.digest, refusal, now, ttl);
+                }
+                landed
+            }
+        };
+        landed.bell.ring(ending);
+        std::mem::replace(&mut resuming.any, Bell::new()).ring(Ending::Told);
+        if resuming.flights.is_empty()
+            && let State::Resuming(Resuming { asleep, changed, .. }) = std::mem::take(&mut self.state)
+        {
+            self.state = match (down, changed) {
+                (true, _) => State::Refusing(Fresh::new(now, policy.outage_ttl())),
+                (false, true) => State::Unknown,
+                (false, false) => State::Asleep(asleep),
+            };
+        }
+    }
+
+    fn not_there(&mut self, generation: Generation, step: Step, policy: &Policy) -> Act {
+        let State::Running(known) = &self.state else { return Act::NONE };
+        let just_confirmed = known.doubted.is_some_and(|at| step.now < at + policy.negative_ttl);
+        if known.route.generation != generation || just_confirmed {
+            return Act::NONE;
+        }
+        let (locating, launch) = Locating::take_off(Some(known.clone()), true, step);
+        self.state = State::Locating(locating);
+        Act { answer: Answer::None, launch: Some(launch) }
+    }
+
+    fn changed(&mut self) {
+        self.denials.clear();
+        match &mut self.state {
+            State::Unknown => {}
+            State::Locating(locating) => locating.changed = true,
+            State::Resuming(resuming) => resuming.changed = true,
+            State::Running(known) => known.fresh = None,
+            State::Asleep(_) | State::Refusing(_) | State::Gone(..) => self.state = State::Unknown,
+        }
+    }
+}
+
+impl Locating {
+    fn take_off(known: Option<Known>, suspect: bool, step: Step) -> (Self, Launch) {
+        let flight = FlightId(step.serial);
+        let locating = Self { flight, bell: Bell::new(), known, suspect, changed: false, voided: 0 };
+        (locating, Launch::Locate { flight })
+    }
+}

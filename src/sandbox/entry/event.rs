@@ -1,0 +1,134 @@
+//! What can happen to a sandbox, and what there can be to do about it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    sandbox::{
+        bell::{Bell, Ticket},
+        ports::{Located, Sleep, WakeError},
+    },
+    types::{CredentialDigest, Credentials, Denial, Generation, Placement, Reason, Route},
+};
+
+/// The limits that the decisions depend on.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    /// How long a running sandbox's place is used unasked.
+    pub(crate) ttl: Duration,
+    /// How long a known place outlives a catalog outage.
+    pub(crate) stale_if_error: Duration,
+    /// How long a refusal is remembered.
+    pub(crate) negative_ttl: Duration,
+    /// Requests that may wait for one sandbox.
+    pub(crate) max_held_per_sandbox: usize,
+}
+
+impl Policy {
+    /// Outages are forgotten sooner than facts: the control plane may be back.
+    pub(crate) fn outage_ttl(&self) -> Duration {
+        self.negative_ttl.min(Duration::from_secs(1))
+    }
+}
+
+/// Names a flight; never reused within a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlightId(pub(crate) u64);
+
+/// When an event is applied, and a number nobody else has, for what it may give birth to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) now: Instant,
+    pub(crate) serial: u64,
+}
+
+/// One request that wants the sandbox.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want<'a> {
+    pub(crate) credentials: &'a Credentials,
+    pub(crate) digest: CredentialDigest,
+    /// When it began to ask: nothing learned since is too old for it.
+    pub(crate) since: Instant,
+    /// Whether one more request may be held in this process.
+    pub(crate) room: bool,
+    /// Whether it may still join or cause a wake.
+    pub(crate) may_wake: bool,
+}
+
+/// What happens to a sandbox.
+#[derive(Debug)]
+pub(crate) enum Event<'a> {
+    /// A request wants it.
+    Wanted(Want<'a>),
+    /// A lookup ended; `Err`: the catalog failed.
+    Located { flight: FlightId, outcome: Result<Located, ()> },
+    /// A wake ended.
+    Resumed { flight: FlightId, outcome: Result<Placement, WakeError>, took: Duration },
+    /// A flight ended without telling how (it panicked).
+    Lost { flight: FlightId },
+    /// The place of this generation does not have it.
+    NotThere { generation: Generation },
+    /// The control plane says that something about it changed.
+    Changed,
+}
+
+/// Why a request does not get its sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    Gone(Reason),
+    Denied(Denial),
+    Exhausted(Arc<str>),
+    Unavailable,
+    TooManyHeld,
+    /// It was woken for this request as often as it may be, and was gone again each time.
+    Restless,
+}
+
+/// What the caller of `on` is to do.
+#[derive(Debug)]
+pub(crate) struct Act {
+    pub(crate) answer: Answer,
+    pub(crate) launch: Option<Launch>,
+}
+
+/// What the one who wanted the sandbox is told.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The event was not a want.
+    None,
+    Go(Arc<Route>),
+    Refuse(Refusal),
+    Park(Ticket),
+}
+
+/// A flight to start.
+#[derive(Debug)]
+pub(crate) enum Launch {
+    Locate { flight: FlightId },
+    Resume { flight: FlightId, sleep: Option<Sleep>, bell: Bell },
+}
+
+impl Act {
+    pub(crate) const NONE: Self = Self { answer: Answer::None, launch: None };
+
+    pub(crate) fn answer(answer: Answer) -> Self {
+        Self { answer, launch: None }
+    }
+
+    pub(crate) fn refuse(refusal: Refusal) -> Self {
+        Self::answer(Answer::Refuse(refusal))
+    }
+}
+
+/// The word for a wake's outcome in metrics, logs and the admin pages.
+pub(crate) fn outcome_word(outcome: &Result<Placement, WakeError>) -> &'static str {
+    match outcome {
+        Ok(_) => "ok",
+        Err(WakeError::Gone(reason)) => reason.as_str(),
+        Err(WakeError::Denied(_)) => "denied",
+        Err(WakeError::Exhausted(_)) => "exhausted",
+        Err(WakeError::Transitioning) => "transitioning",
+        Err(WakeError::Unavailable(_)) => "unavailable",
+    }
+}

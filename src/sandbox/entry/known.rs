@@ -1,0 +1,80 @@
+//! A place that was told, and how long it may be used.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::Policy;
+use crate::types::{Generation, Placement, Route};
+
+/// How long something that was learned may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fresh {
+    pub(crate) learned: Instant,
+    pub(crate) until: Instant,
+}
+
+impl Fresh {
+    pub(crate) fn new(now: Instant, ttl: Duration) -> Self {
+        Self { learned: now, until: now + ttl }
+    }
+
+    pub(crate) fn serves(self, since: Instant, now: Instant) -> bool {
+        now < self.until || self.learned >= since
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) route: Arc<Route>,
+    /// `None`: something changed, ask before use.
+    pub(crate) fresh: Option<Fresh>,
+    /// When the control plane last said so.
+    pub(crate) confirmed: Instant,
+    /// The last lookup failed: the place is used while the next one is under way.
+    pub(crate) failing: bool,
+    /// When it was last doubted by a report and confirmed.
+    pub(crate) doubted: Option<Instant>,
+}
+
+impl Known {
+    /// What a lookup said. The same life at the same place stays the same generation.
+    pub(crate) fn confirmed(
+        mut placement: Placement,
+        known: Option<Self>,
+        suspect: bool,
+        serial: u64,
+        fresh: Fresh,
+    ) -> Self {
+        let before = known.filter(|known| same_life(&known.route.placement, &placement));
+        let doubted = match &before {
+            Some(_) if suspect => Some(fresh.learned),
+            Some(known) => known.doubted,
+            None => None,
+        };
+        let (generation, woken) = match &before {
+            Some(Self { route, .. }) => {
+                placement.access = placement.access.or_else(|| route.placement.access.clone());
+                placement.execution = placement.execution.or_else(|| route.placement.execution.clone());
+                (route.generation, route.woken)
+            }
+            None => (Generation(serial), None),
+        };
+        let route = Arc::new(Route { placement, generation, woken });
+        Self { route, fresh: Some(fresh), confirmed: fresh.learned, failing: false, doubted }
+    }
+
+    /// Whether it serves while the catalog, which failed last time, is asked again.
+    pub(crate) fn outlives_outage(&self, now: Instant, policy: &Policy) -> bool {
+        self.failing && self.fresh.is_some() && now < self.confirmed + policy.stale_if_error
+    }
+}
+
+/// A control plane that does not name the run leaves only the place to compare.
+fn same_life(one: &Placement, other: &Placement) -> bool {
+    let same_run = match (&one.execution, &other.execution) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    one.node == other.node && same_run
+}

@@ -1,0 +1,94 @@
+//! A sandbox that sleeps, and the wakes under way for it: one for each set of credentials.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Act, Answer, FlightId, Fresh, Launch, Refusal, Step, Want};
+use crate::{
+    sandbox::{
+        bell::{Bell, Ending},
+        ports::Sleep,
+    },
+    types::CredentialDigest,
+};
+
+/// Wakes of one sandbox under way for different credentials.
+const MAX_FLIGHTS: usize = 8;
+/// A flight older than this no longer keeps other credentials waiting: eight wrong tokens and a
+/// control plane that hangs on them must not lock the owner out.
+const OVERDUE: Duration = Duration::from_secs(5);
+/// Overdue flights and all; beyond it even the owner waits.
+const MAX_FLIGHTS_EVER: usize = 64;
+#[derive(Debug)]
+pub(crate) struct Asleep {
+    /// `None`: the catalog had nothing, the resumer decides.
+    pub(crate) sleep: Option<Sleep>,
+    pub(crate) fresh: Fresh,
+}
+
+#[derive(Debug)]
+pub(crate) struct Resuming {
+    pub(crate) asleep: Asleep,
+    pub(crate) flights: Vec<WakeFlight>,
+    /// Rings when any flight lands: for those who found no flight free.
+    pub(crate) any: Bell,
+    pub(crate) changed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct WakeFlight {
+    pub(crate) flight: FlightId,
+    pub(crate) digest: CredentialDigest,
+    pub(crate) bell: Bell,
+    pub(crate) since: Instant,
+}
+
+impl Asleep {
+    /// Whether this request may wake it, as far as the catalog tells.
+    pub(crate) fn admits(&self, want: Want<'_>) -> Result<(), Refusal> {
+        if let Some(sleep) = &self.sleep {
+            if let Some(reason) = sleep.barred {
+                return Err(Refusal::Gone(reason));
+            }
+            if let Some(access) = &sleep.access {
+                access.check_wake(want.credentials).map_err(Refusal::Denied)?;
+            }
+        }
+        if want.may_wake { Ok(()) } else { Err(Refusal::Restless) }
+    }
+}
+
+impl Resuming {
+    pub(crate) fn wanted(&mut self, want: Want<'_>, room: bool, step: Step) -> Act {
+        if let Err(refusal) = self.asleep.admits(want) {
+            return Act::refuse(refusal);
+        }
+        if !room {
+            return Act::refuse(Refusal::TooManyHeld);
+        }
+        if let Some(flight) = self.flights.iter().find(|flight| flight.digest == want.digest) {
+            return Act::answer(Answer::Park(flight.bell.ticket()));
+        }
+        let mut young = self.flights.iter().map(|flight| flight.since + OVERDUE).filter(|overdue| *overdue > step.now);
+        if self.flights.len() < MAX_FLIGHTS_EVER && young.clone().count() < MAX_FLIGHTS {
+            return self.take_off(want, step);
+        }
+        let recheck = young.by_ref().min();
+        Act::answer(Answer::Park(self.any.ticket().recheck(recheck)))
+    }
+
+    pub(crate) fn take_off(&mut self, want: Want<'_>, step: Step) -> Act {
+        let flight = FlightId(step.serial);
+        let bell = Bell::new();
+        let ticket = bell.ticket();
+        let launch = Launch::Resume { flight, sleep: self.asleep.sleep.clone(), bell: bell.clone() };
+        self.flights.push(WakeFlight { flight, digest: want.digest, bell, since: step.now });
+        Act { answer: Answer::Park(ticket), launch: Some(launch) }
+    }
+
+    pub(crate) fn ring_all(&self, ending: Ending) {
+        self.flights.iter().for_each(|flight| flight.bell.ring(ending));
+        self.any.ring(ending);
+    }
+}

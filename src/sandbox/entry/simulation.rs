@@ -1,0 +1,342 @@
+//! Thousands of random lives of one sandbox. The world keeps what a careful observer would: which
+//! flights are in the air, who waits for which bell, what the control plane said and when. After every
+//! event the invariants of the state machine must hold.
+
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+
+use super::*;
+use crate::{
+    sandbox::{bell::Ticket, ports::Sleep},
+    types::{Access, CredentialDigest, Credentials, Denial, Node, Port, Secret},
+};
+
+const SEEDS: u64 = 3_000;
+const EVENTS: usize = 300;
+
+#[derive(Debug)]
+enum Flying {
+    Lookup { flight: FlightId, epoch: u64 },
+    Wake { flight: FlightId, digest: CredentialDigest, epoch: u64 },
+}
+
+struct Waiter {
+    ticket: Ticket,
+    caller: usize,
+    since: Instant,
+    wakes: u8,
+}
+
+struct World {
+    rng: Rng,
+    entry: Entry,
+    policy: Policy,
+    callers: Vec<Credentials>,
+    now: Instant,
+    serial: u64,
+    /// Bumped by every pushed change: an answer asked for earlier is out of date.
+    epoch: u64,
+    flying: Vec<Flying>,
+    waiters: VecDeque<Waiter>,
+    /// The catalog fails now and then; otherwise answers must be up to date.
+    outages: bool,
+    /// Changes pushed during the present chain of lookups.
+    pushed_midair: u8,
+    told_locks: bool,
+    log: Vec<String>,
+}
+
+impl World {
+    fn new(seed: u64, start: Instant) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let ms = Duration::from_millis;
+        let policy = Policy {
+            ttl: ms([0, 20, 1000][rng.usize(..3)]),
+            stale_if_error: ms([0, 500, 60_000][rng.usize(..3)]),
+            negative_ttl: ms([0, 30, 1000][rng.usize(..3)]),
+            max_held_per_sandbox: [3, 10, 1000][rng.usize(..3)],
+        };
+        let token = |text: &str| (!text.is_empty()).then(|| Secret::new(text));
+        let mut callers: Vec<_> = ["right", "wrong", ""]
+            .into_iter()
+            .map(|text| Credentials { port: Port::ENVD, traffic_token: None, access_token: token(text) })
+            .collect();
+        for n in 0..rng.usize(..12) {
+            callers.push(Credentials {
+                port: Port::ENVD,
+                traffic_token: None,
+                access_token: token(&format!("wrong{n}")),
+            });
+        }
+        Self {
+            outages: rng.bool(),
+            told_locks: rng.bool(),
+            entry: Entry::default(),
+            policy,
+            callers,
+            now: start,
+            serial: 0,
+            epoch: 0,
+            flying: Vec::new(),
+            waiters: VecDeque::new(),
+            pushed_midair: 0,
+            log: Vec::new(),
+            rng,
+        }
+    }
+
+    fn apply(&mut self, event: Event<'_>) -> Act {
+        self.log.push(format!("{event:?}"));
+        self.serial += 1;
+        let step = Step { now: self.now, serial: self.serial };
+        let act = self.entry.on(event, step, &self.policy);
+        match &act.launch {
+            Some(Launch::Locate { flight }) => {
+                self.flying.push(Flying::Lookup { flight: *flight, epoch: self.epoch });
+            }
+            Some(Launch::Resume { flight, .. }) => {
+                // Filled in by `want`, which knows for whom.
+                let digest = self.callers[0].digest();
+                self.flying.push(Flying::Wake { flight: *flight, digest, epoch: self.epoch });
+            }
+            None => {}
+        }
+        act
+    }
+
+    fn want(&mut self, caller: usize, since: Instant, wakes: u8) {
+        let credentials = self.callers[caller].clone();
+        let digest = credentials.digest();
+        let room = self.rng.u8(..20) > 0;
+        let may_wake = wakes < 2;
+        let held = self.entry.held();
+        let act = self.apply(Event::Wanted(Want { credentials: &credentials, digest, since, room, may_wake }));
+        if matches!(act.launch, Some(Launch::Resume { .. }))
+            && let Some(Flying::Wake { digest: of, .. }) = self.flying.last_mut()
+        {
+            *of = digest;
+            assert!(may_wake, "a wake for a request that had its share");
+            assert!(!(self.told_locks && caller != 0), "a wake for a wrong token");
+        }
+        match act.answer {
+            Answer::Park(ticket) => {
+                assert!(room && held < self.policy.max_held_per_sandbox, "parked beyond the bound");
+                self.waiters.push_back(Waiter { ticket, caller, since, wakes });
+            }
+            Answer::Go(route) => self.check_route(&route),
+            Answer::Refuse(Refusal::TooManyHeld) => {
+                assert!(!room || held >= self.policy.max_held_per_sandbox, "refused below the bound");
+                assert!(act.launch.is_none(), "a call on behalf of a refused request");
+            }
+            Answer::Refuse(refusal @ (Refusal::Denied(_) | Refusal::Exhausted(_))) => {
+                let exhausted = matches!(refusal, Refusal::Exhausted(_));
+                assert!(caller != 0 || exhausted, "the right token was denied");
+            }
+            Answer::Refuse(Refusal::Restless) => assert!(!may_wake),
+            Answer::Refuse(Refusal::Unavailable) => assert!(self.outages, "unavailable without an outage"),
+            Answer::Refuse(Refusal::Gone(_)) => {}
+            Answer::None => panic!("a want without an answer"),
+        }
+    }
+
+    /// No route is handed out that was asked for before the last pushed change.
+    fn check_route(&self, route: &Route) {
+        let epoch: u64 = route.placement.execution.as_deref().and_then(|text| text.parse().ok()).expect("an epoch");
+        assert!(self.outages || epoch == self.epoch, "a stale route: told in {epoch}, now {}", self.epoch);
+    }
+
+    fn land(&mut self) {
+        if self.flying.is_empty() {
+            return;
+        }
+        let at = self.rng.usize(..self.flying.len());
+        let lost = self.outages && self.rng.u8(..10) == 0;
+        match self.flying.swap_remove(at) {
+            Flying::Lookup { flight, .. } | Flying::Wake { flight, .. } if lost => {
+                self.apply(Event::Lost { flight });
+            }
+            Flying::Lookup { flight, epoch } => {
+                let outcome = self.lookup_outcome(epoch);
+                let act = self.apply(Event::Located { flight, outcome });
+                if act.launch.is_none() {
+                    self.pushed_midair = 0;
+                }
+            }
+            Flying::Wake { flight, digest, epoch } => {
+                let outcome = self.wake_outcome(digest, epoch);
+                self.apply(Event::Resumed { flight, outcome, took: Duration::from_millis(5) });
+            }
+        }
+    }
+
+    fn lookup_outcome(&mut self, epoch: u64) -> Result<Located, ()> {
+        Ok(match self.rng.u8(..10) {
+            0..3 => Located::Running(self.placement(epoch)),
+            3..5 if !self.told_locks => Located::Absent,
+            3..7 => Located::Asleep(Sleep {
+                barred: (self.rng.u8(..6) == 0).then_some(Reason::AutoResumeOff),
+                access: self.told_locks.then(|| Access { envd_token: Some(Secret::new("right")), ..Access::default() }),
+            }),
+            7 => Located::Gone(Reason::Killed),
+            _ if self.outages => return Err(()),
+            _ => Located::Running(self.placement(epoch)),
+        })
+    }
+
+    fn wake_outcome(&mut self, digest: CredentialDigest, epoch: u64) -> Result<Placement, WakeError> {
+        if digest != self.callers[0].digest() {
+            return Err(WakeError::Denied(Denial::Denied));
+        }
+        match self.rng.u8(..10) {
+            0 => Err(WakeError::Gone(Reason::Killed)),
+            1 => Err(WakeError::Exhausted("your limit".into())),
+            2 => Err(WakeError::Transitioning),
+            3 if self.outages => Err(WakeError::Unavailable("down".into())),
+            _ => Ok(self.placement(epoch)),
+        }
+    }
+
+    fn placement(&mut self, epoch: u64) -> Placement {
+        let node = Node::new(["10.0.0.1", "10.0.0.2"][self.rng.usize(..2)]);
+        Placement { node, execution: Some(epoch.to_string().into()), access: None }
+    }
+
+    fn push(&mut self) {
+        let locating = matches!(self.entry.state, State::Locating(_));
+        // Beyond it the machine takes an answer that is out of date, on purpose.
+        if locating && self.pushed_midair == MAX_VOIDED {
+            return;
+        }
+        self.pushed_midair += u8::from(locating);
+        self.epoch += 1;
+        self.apply(Event::Changed);
+    }
+
+    fn stale_news(&mut self) {
+        let before = format!("{:?}", self.entry);
+        let nobody = FlightId(u64::MAX);
+        let placement = self.placement(0);
+        for event in [
+            Event::Located { flight: nobody, outcome: Ok(Located::Gone(Reason::Killed)) },
+            Event::Located { flight: nobody, outcome: Err(()) },
+            Event::Resumed { flight: nobody, outcome: Ok(placement), took: Duration::ZERO },
+            Event::Resumed { flight: nobody, outcome: Err(WakeError::Gone(Reason::Killed)), took: Duration::ZERO },
+            Event::Lost { flight: nobody },
+            Event::NotThere { generation: Generation(u64::MAX) },
+        ] {
+            self.apply(event);
+        }
+        assert_eq!(before, format!("{:?}", self.entry), "stale news changed the entry");
+    }
+
+    fn not_there(&mut self) {
+        if let State::Running(known) = &self.entry.state {
+            let generation = known.route.generation;
+            self.apply(Event::NotThere { generation });
+        }
+    }
+
+    /// Every waiter whose flight landed asks again, as the resolver does.
+    fn wake_waiters(&mut self) {
+        for _ in 0..self.waiters.len() {
+            let Some(waiter) = self.waiters.pop_front() else { return };
+            if let Some(ending) = waiter.ticket.landed() {
+                let Waiter { ticket, caller, since, wakes } = waiter;
+                drop(ticket);
+                self.want(caller, since, wakes + u8::from(ending == Ending::Woken));
+            } else {
+                self.waiters.push_back(waiter);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let lookups = self.flying.iter().filter(|flying| matches!(flying, Flying::Lookup { .. })).count();
+        assert!(lookups <= 1, "{lookups} lookups in flight");
+        let wakes = match &self.entry.state {
+            State::Resuming(resuming) => &resuming.flights[..],
+            _ => &[],
+        };
+        for (at, wake) in wakes.iter().enumerate() {
+            assert!(wakes[..at].iter().all(|other| other.digest != wake.digest), "two wakes for one digest");
+            let in_air = |flying: &Flying| matches!(flying, Flying::Wake { flight, .. } if *flight == wake.flight);
+            assert!(self.flying.iter().any(in_air), "waiting for a wake that nobody makes");
+        }
+        if let State::Locating(locating) = &self.entry.state {
+            let in_air =
+                |flying: &Flying| matches!(flying, Flying::Lookup { flight, .. } if *flight == locating.flight);
+            assert!(self.flying.iter().any(in_air), "waiting for a lookup that nobody makes");
+        }
+        if let State::Resuming(resuming) = &self.entry.state {
+            assert!(!resuming.flights.is_empty(), "resuming without a flight");
+        }
+        for waiter in self.waiters.iter().filter(|waiter| waiter.ticket.landed().is_none()) {
+            let rings = match &self.entry.state {
+                State::Locating(locating) => locating.bell.rings_for(&waiter.ticket),
+                State::Resuming(resuming) => {
+                    resuming.any.rings_for(&waiter.ticket)
+                        || resuming.flights.iter().any(|flight| flight.bell.rings_for(&waiter.ticket))
+                }
+                _ => false,
+            };
+            assert!(rings, "a waiter whose bell nobody will ring");
+        }
+        assert!(self.waiters.len() >= self.entry.held(), "held more than wait");
+    }
+
+    fn turn(&mut self) {
+        match self.rng.u8(..20) {
+            0..8 => {
+                let caller = if self.rng.bool() { 0 } else { self.rng.usize(..self.callers.len()) };
+                self.want(caller, self.now, 0);
+            }
+            8..12 => self.land(),
+            12 => self.push(),
+            13 => self.not_there(),
+            14 => self.stale_news(),
+            15 if !self.waiters.is_empty() => {
+                let at = self.rng.usize(..self.waiters.len());
+                self.waiters.remove(at);
+            }
+            _ => self.now += Duration::from_millis(self.rng.u64(..200)),
+        }
+        self.check();
+        self.wake_waiters();
+        self.check();
+    }
+
+    /// Let everything land: nobody may be left waiting.
+    fn settle(&mut self) {
+        for _ in 0..1000 {
+            if self.waiters.is_empty() {
+                break;
+            }
+            assert!(!self.flying.is_empty(), "waiters, and nothing in flight");
+            self.land();
+            self.check();
+            self.wake_waiters();
+        }
+        assert!(self.waiters.is_empty(), "a waiter was forgotten");
+        assert_eq!(self.entry.held(), 0);
+    }
+}
+
+#[test]
+fn no_life_of_a_sandbox_breaks_the_rules() {
+    let start = Instant::now();
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed, start);
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..EVENTS {
+                world.turn();
+            }
+            world.settle();
+        }));
+        if let Err(panic) = run {
+            let tail = world.log.len().saturating_sub(12);
+            eprintln!("seed {seed}, last events: {:#?}\nentry: {:?}", &world.log[tail..], world.entry);
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! A question to the control plane: detached from the request that caused it, with a limit of its own,
+//! and with a landing in every case.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    bell::Bell,
+    entry::{Event, FlightId, Launch, outcome_word},
+    ports::{Catalog, CatalogError, Located, Resumer, Wake, WakeError},
+    resolver::{Ask, Resolver, Trigger},
+};
+use crate::types::{Placement, SandboxId};
+
+/// First pause after "still transitioning"; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Sends the flight off on the control runtime.
+pub(super) fn start<C: Catalog, R: Resumer>(
+    resolver: &Arc<Resolver<C, R>>,
+    sandbox: &SandboxId,
+    launch: Launch,
+    ask: Option<&Ask<'_>>,
+) {
+    let resolver = resolver.clone();
+    let sandbox = sandbox.clone();
+    let control = resolver.control.clone();
+    match launch {
+        Launch::Locate { flight } => {
+            control.spawn(locate(resolver, sandbox, flight));
+        }
+        Launch::Resume { flight, sleep, bell } => {
+            // Only a want launches a wake.
+            let Some(ask) = ask else { return };
+            let wake = Wake { id: sandbox, credentials: ask.credentials.clone(), sleep };
+            control.spawn(resume(resolver, wake, flight, bell, (ask.trigger)()));
+        }
+    }
+}
+
+async fn locate<C: Catalog, R: Resumer>(resolver: Arc<Resolver<C, R>>, sandbox: SandboxId, flight: FlightId) {
+    let landing = Landing { resolver: &resolver, sandbox: &sandbox, flight, landed: false };
+    let answer = timeout(resolver.limits.lookup_timeout, resolver.catalog.locate(&sandbox)).await;
+    let outcome = answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into())));
+    resolver.metrics.lookup(match &outcome {
+        Ok(Located::Running(_)) => "running",
+        Ok(Located::Asleep(_)) => "asleep",
+        Ok(Located::Absent) => "absent",
+        Ok(Located::Gone(_)) => "gone",
+        Err(_) => "error",
+    });
+    if let Err(error) = &outcome {
+        tracing::warn!(%sandbox, %error, "lookup failed");
+    }
+    landing.land(Event::Located { flight, outcome: outcome.map_err(|_| ()) });
+}
+
+async fn resume<C: Catalog, R: Resumer>(
+    resolver: Arc<Resolver<C, R>>,
+    wake: Wake,
+    flight: FlightId,
+    bell: Bell,
+    trigger: Trigger,
+) {
+    let landing = Landing { resolver: &resolver, sandbox: &wake.id, flight, landed: false };
+    let started = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    let outcome = loop {
+        let outcome = call(&resolver, &wake).await;
+        let again = matches!(outcome, Err(WakeError::Transitioning))
+            && started.elapsed() + pause < resolver.limits.hold_timeout;
+        if !again {
+            break outcome;
+        }
+        bell.transitioning();
+        // Jittered, so that proxies that saw the same transition do not ask in step.
+        sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    };
+    let took = started.elapsed();
+    tell(&wake, &trigger, bell.waiting(), &outcome, took);
+    landing.land(Event::Resumed { flight, outcome, took });
+}
+
+async fn call<C: Catalog, R: Resumer>(resolver: &Resolver<C, R>, wake: &Wake) -> Result<Placement, WakeError> {
+    let started = Instant::now();
+    let answer = timeout(resolver.limits.call_timeout, resolver.resumer.resume(wake)).await;
+    let outcome = answer.unwrap_or_else(|_| Err(WakeError::Unavailable("no answer in time".into())));
+    resolver.metrics.wake(outcome_word(&outcome), started.elapsed());
+    outcome
+}
+
+/// The one line per wake.
+fn tell(wake: &Wake, trigger: &Trigger, held: usize, outcome: &Result<Placement, WakeError>, took: Duration) {
+    let Trigger { client, user_agent, path } = trigger;
+    let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let word = outcome_word(outcome);
+    let (sandbox, port) = (&wake.id, wake.credentials.port);
+    match outcome {
+        Err(WakeError::Unavailable(error)) => tracing::warn!(
+            target: "wake", %sandbox, %port, %client, user_agent, path, held, outcome = word, milliseconds, error, "wake"
+        ),
+        _ => tracing::info!(
+            target: "wake", %sandbox, %port, %client, user_agent, path, held, outcome = word, milliseconds, "wake"
+        ),
+    }
+}
+
+/// Lands a flight exactly once: if nobody says how, it was lost, and whoever waits is told so.
+struct Landing<'a, C: Catalog, R: Resumer> {
+    resolver: &'a Arc<Resolver<C, R>>,
+    sandbox: &'a SandboxId,
+    flight: FlightId,
+    landed: bool,
+}
+
+impl<C: Catalog, R: Resumer> Landing<'_, C, R> {
+    fn land(mut self, event: Event<'_>) {
+        self.landed = true;
+        self.apply(event);
+    }
+
+    fn apply(&self, event: Event<'_>) {
+        if let Some(act) = self.resolver.table.apply(self.sandbox, event, Instant::now()) {
+            self.resolver.perform(self.sandbox, act, None);
+        }
+    }
+}
+
+impl<C: Catalog, R: Resumer> Drop for Landing<'_, C, R> {
+    fn drop(&mut self) {
+        if !self.landed {
+            tracing::error!(sandbox = %self.sandbox, "a flight was lost");
+            self.apply(Event::Lost { flight: self.flight });
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Waiting and flights: from "who is meant" to "where it runs", waking it if need be. The decisions
+//! are the entry's; here somebody waits, and somebody asks.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, time::Instant};
+
+use super::{
+    bell::{Ending, Rung},
+    entry::{Act, Answer, Event, Policy, Want},
+    flight,
+    held::Held,
+    ports::{Catalog, Resumer},
+    table::Table,
+    view::View,
+};
+use crate::{
+    telemetry::Metrics,
+    types::{CredentialDigest, Credentials, Denial, Generation, Reason, Route, SandboxId},
+};
+
+/// Times and bounds of the resolver.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) policy: Policy,
+    pub(crate) max_entries: usize,
+    pub(crate) max_held: usize,
+    /// The longest that one request is held.
+    pub(crate) hold_timeout: Duration,
+    /// One lookup.
+    pub(crate) lookup_timeout: Duration,
+    /// One wake call.
+    pub(crate) call_timeout: Duration,
+}
+
+/// Finds and wakes sandboxes; one for all workers.
+pub(crate) struct Resolver<C, R> {
+    pub(super) table: Table,
+    pub(super) catalog: C,
+    pub(super) resumer: R,
+    pub(super) limits: Limits,
+    pub(super) metrics: Arc<Metrics>,
+    /// Where flights run, so that a client that leaves cancels nothing for the others.
+    pub(super) control: Handle,
+    held: Held,
+}
+
+/// Who asks, for the line that a wake leaves in the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Trigger {
+    pub(crate) client: std::net::IpAddr,
+    pub(crate) user_agent: Box<str>,
+    pub(crate) path: Box<str>,
+}
+
+/// What a request wants.
+pub(crate) struct Ask<'a> {
+    pub(crate) sandbox: &'a SandboxId,
+    pub(crate) credentials: &'a Credentials,
+    /// Called when the request causes a wake.
+    pub(crate) trigger: &'a dyn Fn() -> Trigger,
+}
+
+/// The time that one request has for being held, and what it used of it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    deadline: Instant,
+    digest: Option<CredentialDigest>,
+    /// Wakes that this request saw succeed.
+    wakes: u8,
+    /// The control plane said "still transitioning" while this request waited.
+    transitioning: bool,
+    /// How long it was held in all.
+    pub(crate) held: Duration,
+}
+
+/// A sandbox that is gone again right after its wake is woken once more for the same request.
+const MAX_WAKES: u8 = 2;
+
+impl Hold {
+    /// From now on, for at most `timeout`.
+    pub(crate) fn new(now: Instant, timeout: Duration) -> Self {
+        Self { deadline: now + timeout, digest: None, wakes: 0, transitioning: false, held: Duration::ZERO }
+    }
+
+    /// When the request must not wait any longer.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether a wake ended while it was held.
+    pub(crate) fn saw_wake(&self) -> bool {
+        self.wakes > 0
+    }
+}
+
+/// Why a request did not get its sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unresolved {
+    #[error("the sandbox is not there: {}", .0.as_str())]
+    Gone(Reason),
+    #[error("the credentials do not open it: {0:?}")]
+    Denied(Denial),
+    #[error("the team's limit is reached: {0}")]
+    Exhausted(Arc<str>),
+    #[error("the control plane gives no answer")]
+    Unavailable,
+    #[error("too many requests are held")]
+    TooManyHeld,
+    #[error("still transitioning at the end of the hold time")]
+    StillTransitioning,
+    #[error("not there at the end of the hold time")]
+    HoldTimeout,
+    #[error("woken, and gone again each time")]
+    Restless,
+}
+
+impl From<super::entry::Refusal> for Unresolved {
+    fn from(refusal: super::entry::Refusal) -> Self {
+        use super::entry::Refusal;
+        match refusal {
+            Refusal::Gone(reason) => Self::Gone(reason),
+            Refusal::Denied(denial) => Self::Denied(denial),
+            Refusal::Exhausted(message) => Self::Exhausted(message),
+            Refusal::Unavailable => Self::Unavailable,
+            Refusal::TooManyHeld => Self::TooManyHeld,
+            Refusal::Restless => Self::Restless,
+        }
+    }
+}
+
+impl<C: Catalog, R: Resumer> Resolver<C, R> {
+    pub(crate) fn new(catalog: C, resumer: R, limits: Limits, metrics: Arc<Metrics>, control: Handle) -> Arc<Self> {
+        let table = Table::new(limits.policy.clone(), limits.max_entries);
+        let held = Held::new(limits.max_held, metrics.held_requests.clone());
+        Arc::new(Self { table, catalog, resumer, limits, metrics, control, held })
+    }
+
+    /// The hot path: where it runs, if that is known. One map read.
+    pub(crate) fn route(&self, sandbox: &SandboxId, now: Instant) -> Option<Arc<Route>> {
+        let route = self.table.route(sandbox, now)?;
+        self.metrics.cache_hits.increment(1);
+        Some(route)
+    }
+
+    /// Where it runs, after asking and waking as far as need be and `hold` allows. `since`: nothing
+    /// learned after it is too old for this request.
+    pub(crate) async fn resolve(
+        self: &Arc<Self>,
+        ask: &Ask<'_>,
+        hold: &mut Hold,
+        since: Instant,
+    ) -> Result<Arc<Route>, Unresolved> {
+        let digest = *hold.digest.get_or_insert_with(|| ask.credentials.digest());
+        let mut seat = None;
+        let started = Instant::now();
+        let outcome = loop {
+            seat = seat.or_else(|| self.held.take_seat());
+            let want = Want {
+                credentials: ask.credentials,
+                digest,
+                since,
+                room: seat.is_some(),
+                may_wake: hold.wakes < MAX_WAKES,
+            };
+            let Some(act) = self.table.apply(ask.sandbox, Event::Wanted(want), Instant::now()) else {
+                break Err(Unresolved::Unavailable);
+            };
+            let answer = self.perform(ask.sandbox, act, Some(ask));
+            match answer {
+                Answer::Go(route) => break Ok(route),
+                Answer::Refuse(refusal) => break Err(refusal.into()),
+                Answer::None => break Err(Unresolved::Unavailable),
+                Answer::Park(mut ticket) => match ticket.wait(hold.deadline).await {
+                    Rung::Landed(ending) => {
+                        hold.wakes += u8::from(ending == Ending::Woken);
+                        hold.transitioning |= ending == Ending::Transitioning;
+                    }
+                    Rung::TooLate if ticket.transitioning() || hold.transitioning => {
+                        break Err(Unresolved::StillTransitioning);
+                    }
+                    Rung::TooLate => break Err(Unresolved::HoldTimeout),
+                },
+            }
+        };
+        let held = started.elapsed();
+        hold.held += held;
+        outcome
+    }
+
+    /// The place of this generation does not have the sandbox: look again before it is used again.
+    pub(crate) fn report(self: &Arc<Self>, sandbox: &SandboxId, generation: Generation) {
+        let event = Event::NotThere { generation };
+        if let Some(act) = self.table.apply(sandbox, event, Instant::now()) {
+            self.perform(sandbox, act, None);
+        }
+    }
+
+    /// What operators may see of a sandbox; `None` if nobody asked for it lately.
+    pub(crate) fn view(&self, sandbox: &SandboxId) -> Option<View> {
+        self.table.view(sandbox, Instant::now())
+    }
+
+    /// Keeps the table within its bounds, for ever.
+    pub(crate) async fn keep_house(self: Arc<Self>) {
+        let mut tick = tokio::time::interval(Duration::from_secs(10));
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = self.table.crowded() => {}
+            }
+            self.table.sweep(Instant::now());
+        }
+    }
+
+    /// Starts the flight that the entry asked for, if any.
+    pub(super) fn perform(self: &Arc<Self>, sandbox: &SandboxId, act: Act, ask: Option<&Ask<'_>>) -> Answer {
+        match act.launch {
+            Some(launch) => flight::start(self, sandbox, launch, ask),
+            None if matches!(act.answer, Answer::Park(_)) => self.metrics.coalesced_requests.increment(1),
+            None => {}
+        }
+        act.answer
+    }
+}

@@ -1,0 +1,224 @@
+//! All sandboxes that anybody asked for lately: a sharded map from id to entry. Its size is bounded;
+//! what nobody waits for goes when it gets crowded.
+
+use std::{
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use dashmap::{DashMap, Entry as Place};
+use tokio::{sync::Notify, time::Instant};
+
+use super::{
+    entry::{Act, Entry, Event, Policy, Step},
+    view::View,
+};
+use crate::types::{Route, SandboxId};
+
+pub(crate) struct Table {
+    map: DashMap<SandboxId, Slot>,
+    policy: Policy,
+    max_entries: usize,
+    /// Flights and generations are numbered from it; never reused.
+    serial: AtomicU64,
+    entries: AtomicUsize,
+    born: Instant,
+    crowded: Notify,
+}
+
+#[derive(Default)]
+struct Slot {
+    entry: Entry,
+    /// Milliseconds after `born` when a request last wanted it.
+    wanted: AtomicU64,
+}
+
+/// Routes that nobody asked for in this time are forgotten even when there is room.
+const IDLE: Duration = Duration::from_secs(600);
+
+impl Table {
+    pub(crate) fn new(policy: Policy, max_entries: usize) -> Self {
+        Self {
+            map: DashMap::new(),
+            policy,
+            max_entries,
+            serial: AtomicU64::new(1),
+            entries: AtomicUsize::new(0),
+            born: Instant::now(),
+            crowded: Notify::new(),
+        }
+    }
+
+    /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked.
+    pub(crate) fn route(&self, id: &SandboxId, now: Instant) -> Option<std::sync::Arc<Route>> {
+        let slot = self.map.get(id)?;
+        let route = slot.entry.route(now)?.clone();
+        slot.wanted.store(self.millis(now), Relaxed);
+        Some(route)
+    }
+
+    /// Applies the event under the shard's lock. Only a want makes an entry.
+    pub(crate) fn apply(&self, id: &SandboxId, event: Event<'_>, now: Instant) -> Option<Act> {
+        let step = Step { now, serial: self.serial.fetch_add(1, Relaxed) };
+        if !matches!(event, Event::Wanted(_)) {
+            return Some(self.map.get_mut(id)?.entry.on(event, step, &self.policy));
+        }
+        let mut slot = match self.map.entry(id.clone()) {
+            Place::Occupied(slot) => slot.into_ref(),
+            Place::Vacant(place) => {
+                if self.entries.fetch_add(1, Relaxed) + 1 >= self.crowded_at() {
+                    self.crowded.notify_one();
+                }
+                place.insert(Slot::default())
+            }
+        };
+        slot.wanted.store(self.millis(now), Relaxed);
+        Some(slot.entry.on(event, step, &self.policy))
+    }
+
+    /// What operators may see of it.
+    pub(crate) fn view(&self, id: &SandboxId, now: Instant) -> Option<View> {
+        self.map.get(id).map(|slot| View::of(id, &slot.entry, now))
+    }
+
+    /// Returns when it gets crowded: time for [`Self::sweep`].
+    pub(crate) async fn crowded(&self) {
+        self.crowded.notified().await;
+    }
+
+    /// Forgets what is of no use any more; when crowded, also what is: negatives first, then the routes
+    /// unused the longest. Never an entry that somebody waits for.
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.forget(|slot| slot.entry.useless(now) || self.idle(slot, now) > IDLE);
+        if self.entries.load(Relaxed) < self.crowded_at() {
+            return;
+        }
+        self.forget(|slot| !slot.entry.is_route());
+        let mut excess = self.entries.load(Relaxed).saturating_sub(self.max_entries - self.max_entries / 8);
+        if excess > 0 {
+            let mut idle: Vec<_> = self.map.iter().map(|slot| self.idle(&slot, now)).collect();
+            idle.sort_unstable();
+            let goes_from = idle[idle.len().saturating_sub(excess)];
+            self.forget(|slot| {
+                let goes = excess > 0 && self.idle(slot, now) >= goes_from;
+                excess -= usize::from(goes);
+                goes
+            });
+        }
+    }
+
+    fn forget(&self, mut goes: impl FnMut(&Slot) -> bool) {
+        let mut gone = 0;
+        self.map.retain(|_, slot| {
+            let goes = slot.entry.in_peace() && goes(slot);
+            gone += usize::from(goes);
+            !goes
+        });
+        self.entries.fetch_sub(gone, Relaxed);
+    }
+
+    fn idle(&self, slot: &Slot, now: Instant) -> Duration {
+        Duration::from_millis(self.millis(now).saturating_sub(slot.wanted.load(Relaxed)))
+    }
+
+    fn millis(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.born).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A sixteenth below the bound, so that the bound holds while the sweep runs.
+    fn crowded_at(&self) -> usize {
+        self.max_entries - self.max_entries / 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        sandbox::{
+            entry::{Answer, Launch, Want},
+            ports::Located,
+        },
+        types::{Credentials, Node, Placement, Port, Reason},
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn table(max_entries: usize) -> Table {
+        let policy = Policy { ttl: SECOND, stale_if_error: SECOND, negative_ttl: SECOND, max_held_per_sandbox: 10 };
+        Table::new(policy, max_entries)
+    }
+
+    fn id(n: usize) -> SandboxId {
+        SandboxId::new(&format!("s{n}")).expect("an id")
+    }
+
+    fn want(table: &Table, n: usize, now: Instant) -> Act {
+        let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
+        let digest = credentials.digest();
+        let want = Want { credentials: &credentials, digest, since: now, room: true, may_wake: true };
+        table.apply(&id(n), Event::Wanted(want), now).expect("a want always acts")
+    }
+
+    fn settle(table: &Table, n: usize, located: Located, now: Instant) {
+        let act = want(table, n, now);
+        let Some(Launch::Locate { flight }) = act.launch else { panic!("no lookup: {act:?}") };
+        table.apply(&id(n), Event::Located { flight, outcome: Ok(located) }, now);
+    }
+
+    fn running() -> Located {
+        Located::Running(Placement { node: Node::new("10.0.0.1"), execution: None, access: None })
+    }
+
+    #[test]
+    fn a_crowd_pushes_out_negatives_first_then_the_longest_unused_routes() {
+        let table = table(64);
+        let start = Instant::now();
+        for n in 0..40 {
+            settle(&table, n, running(), start + Duration::from_millis(n as u64));
+        }
+        for n in 40..60 {
+            settle(&table, n, Located::Gone(Reason::Unknown), start + SECOND / 2);
+        }
+        table.sweep(start + SECOND / 2);
+        let left = |range: std::ops::Range<usize>| range.filter(|n| table.map.contains_key(&id(*n))).count();
+        assert_eq!((left(0..40), left(40..60)), (40, 0));
+        for n in 60..90 {
+            settle(&table, n, running(), start + SECOND / 2);
+        }
+        table.sweep(start + SECOND / 2);
+        assert_eq!((left(0..14), left(14..90)), (0, 56));
+        assert_eq!(table.entries.load(Relaxed), table.map.len());
+    }
+
+    #[test]
+    fn an_entry_that_somebody_waits_for_stays_whatever_the_crowd() {
+        let table = table(16);
+        let now = Instant::now();
+        let waiting: Vec<_> = (0..16).map(|n| want(&table, n, now)).collect();
+        for n in 16..32 {
+            settle(&table, n, Located::Gone(Reason::Unknown), now);
+        }
+        table.sweep(now + 2 * IDLE);
+        assert!((0..16).all(|n| table.map.contains_key(&id(n))));
+        assert_eq!(table.map.len(), 16);
+        assert!(waiting.iter().all(|act| matches!(act.answer, Answer::Park(_))));
+    }
+
+    #[tokio::test]
+    async fn a_crowd_is_announced_before_the_bound_is_reached() {
+        let table = table(32);
+        for n in 0..30 {
+            want(&table, n, Instant::now());
+        }
+        table.crowded().await;
+        assert!(table.map.len() < 32);
+    }
+
+    #[test]
+    fn events_for_unknown_sandboxes_make_no_entry() {
+        let table = table(16);
+        assert!(table.apply(&id(1), Event::Changed, Instant::now()).is_none());
+        assert_eq!(table.map.len(), 0);
+    }
+}

@@ -1,0 +1,178 @@
+//! Every metric and label name of this proxy. Handles are made once and kept; the recorder is the
+//! process's own object, not a global, so that two proxies in one process do not share numbers.
+
+use std::{sync::Arc, time::Duration};
+
+use dashmap::DashMap;
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString, Unit};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+const HERE: Metadata<'static> = Metadata::new("client_proxy", Level::INFO, None);
+
+/// Seconds; from a cached answer on loopback to the longest hold.
+const BUCKETS: [f64; 16] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+/// The handles.
+pub(crate) struct Metrics {
+    recorder: PrometheusRecorder,
+    handle: PrometheusHandle,
+    requests: DashMap<(Origin, u16, &'static str), Counter>,
+    pub(crate) request_duration: Histogram,
+    pub(crate) time_to_first_byte: Histogram,
+    pub(crate) held_requests: Gauge,
+    pub(crate) hold_duration: Histogram,
+    pub(crate) wake_duration: Histogram,
+    pub(crate) coalesced_requests: Counter,
+    pub(crate) cache_hits: Counter,
+    pub(crate) upstream_connections: Gauge,
+    pub(crate) http1_connections: Gauge,
+}
+
+/// Who made an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    Proxy,
+    Sandbox,
+}
+
+impl Origin {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Result<Arc<Self>, BuildError> {
+        let suffix = Matcher::Suffix("_seconds".into());
+        let recorder = PrometheusBuilder::new().set_buckets_for_metric(suffix, &BUCKETS)?.build_recorder();
+        describe(&recorder);
+        let key = |name| Key::from_static_name(name);
+        let histogram = |name| recorder.register_histogram(&key(name), &HERE);
+        let counter = |name| recorder.register_counter(&key(name), &HERE);
+        let gauge = |name| recorder.register_gauge(&key(name), &HERE);
+        let version =
+            Key::from_parts("client_proxy_build_info", vec![Label::new("version", env!("CARGO_PKG_VERSION"))]);
+        recorder.register_gauge(&version, &HERE).set(1.0);
+        let http1 = Key::from_parts("client_proxy_connections", vec![Label::new("protocol", "http1")]);
+        Ok(Arc::new(Self {
+            request_duration: histogram("client_proxy_request_duration_seconds"),
+            time_to_first_byte: histogram("client_proxy_time_to_first_byte_seconds"),
+            held_requests: gauge("client_proxy_held_requests"),
+            hold_duration: histogram("client_proxy_hold_duration_seconds"),
+            wake_duration: histogram("client_proxy_wake_duration_seconds"),
+            coalesced_requests: counter("client_proxy_coalesced_requests_total"),
+            cache_hits: counter("client_proxy_cache_hits_total"),
+            upstream_connections: gauge("client_proxy_upstream_connections"),
+            http1_connections: recorder.register_gauge(&http1, &HERE),
+            requests: DashMap::new(),
+            handle: recorder.handle(),
+            recorder,
+        }))
+    }
+
+    /// `client_proxy_requests_total{origin,status,error}`; status 0: the client left before an answer.
+    pub(crate) fn request(&self, origin: Origin, status: u16, error: &'static str) {
+        let key = (origin, status, error);
+        if let Some(counter) = self.requests.get(&key) {
+            return counter.increment(1);
+        }
+        let labels = vec![
+            Label::new("origin", origin.as_str()),
+            Label::new("status", status.to_string()),
+            Label::new("error", error),
+        ];
+        let counter = self.labelled("client_proxy_requests_total", labels);
+        counter.increment(1);
+        self.requests.insert(key, counter);
+    }
+
+    /// `client_proxy_wakes_total{outcome}`: one per call to the control plane.
+    pub(crate) fn wake(&self, outcome: &'static str, took: Duration) {
+        self.labelled("client_proxy_wakes_total", vec![Label::new("outcome", outcome)]).increment(1);
+        self.wake_duration.record(took);
+    }
+
+    /// `client_proxy_lookups_total{outcome}`
+    pub(crate) fn lookup(&self, outcome: &'static str) {
+        self.labelled("client_proxy_lookups_total", vec![Label::new("outcome", outcome)]).increment(1);
+    }
+
+    /// `client_proxy_retries_total{reason}`
+    pub(crate) fn retry(&self, reason: &'static str) {
+        self.labelled("client_proxy_retries_total", vec![Label::new("reason", reason)]).increment(1);
+    }
+
+    /// `client_proxy_upstream_connections_total{result}`
+    pub(crate) fn dial(&self, result: &'static str) {
+        self.labelled("client_proxy_upstream_connections_total", vec![Label::new("result", result)]).increment(1);
+    }
+
+    fn labelled(&self, name: &'static str, labels: Vec<Label>) -> Counter {
+        self.recorder.register_counter(&Key::from_parts(name, labels), &HERE)
+    }
+
+    /// The Prometheus exposition.
+    pub(crate) fn render(&self) -> String {
+        self.handle.render()
+    }
+
+    /// Moves recorded samples into their buckets: memory stays bounded when nobody scrapes. Every few
+    /// seconds.
+    pub(crate) fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+}
+
+fn describe(recorder: &PrometheusRecorder) {
+    let counters = [
+        ("client_proxy_requests_total", "Requests that ended, by who answered, status and error code"),
+        ("client_proxy_coalesced_requests_total", "Requests that waited for a lookup or wake of another request"),
+        ("client_proxy_wakes_total", "Calls to the control plane to wake a sandbox, by outcome"),
+        ("client_proxy_lookups_total", "Calls to the catalog, by outcome"),
+        ("client_proxy_cache_hits_total", "Requests whose sandbox was known without asking"),
+        ("client_proxy_retries_total", "Requests sent again, by reason"),
+        ("client_proxy_upstream_connections_total", "Dials, by result"),
+    ];
+    let gauges = [
+        ("client_proxy_held_requests", "Requests that wait for their sandbox now"),
+        ("client_proxy_upstream_connections", "Connections to nodes and sandboxes now"),
+        ("client_proxy_connections", "Client connections now, by protocol"),
+        ("client_proxy_build_info", "1; the version is a label"),
+    ];
+    let histograms = [
+        ("client_proxy_request_duration_seconds", "Head received to last byte sent"),
+        ("client_proxy_time_to_first_byte_seconds", "Head received to answer's head"),
+        ("client_proxy_hold_duration_seconds", "Time that held requests were held"),
+        ("client_proxy_wake_duration_seconds", "One call to wake"),
+    ];
+    let text = |text: &'static str| SharedString::const_str(text);
+    for (name, help) in counters {
+        recorder.describe_counter(KeyName::from_const_str(name), None, text(help));
+    }
+    for (name, help) in gauges {
+        recorder.describe_gauge(KeyName::from_const_str(name), None, text(help));
+    }
+    for (name, help) in histograms {
+        recorder.describe_histogram(KeyName::from_const_str(name), Some(Unit::Seconds), text(help));
+    }
+}
+
+/// One more in a gauge until dropped: a cancelled request counts down like a finished one.
+pub(crate) struct Gauged(Gauge);
+
+impl Gauged {
+    pub(crate) fn new(gauge: &Gauge) -> Self {
+        gauge.increment(1.0);
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Gauged {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
