@@ -6,6 +6,7 @@ pub mod config;
 pub(crate) mod telemetry;
 
 pub mod control;
+pub mod forward;
 pub mod sandbox;
 
 #[cfg(feature = "dev")]

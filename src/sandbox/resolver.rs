@@ -61,10 +61,11 @@ pub(crate) struct Ask<'a> {
     pub(crate) trigger: &'a dyn Fn() -> Trigger,
 }
 
-/// The time that one request has for being held, and what it used of it.
+/// The time that one request has for being held, and what it used of it. Time spent otherwise (the
+/// sandbox thinks, the client uploads) does not count.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    deadline: Instant,
+    budget: Duration,
     digest: Option<CredentialDigest>,
     /// Wakes that this request saw succeed.
     wakes: u8,
@@ -78,14 +79,14 @@ pub(crate) struct Hold {
 const MAX_WAKES: u8 = 2;
 
 impl Hold {
-    /// From now on, for at most `timeout`.
-    pub(crate) fn new(now: Instant, timeout: Duration) -> Self {
-        Self { deadline: now + timeout, digest: None, wakes: 0, transitioning: false, held: Duration::ZERO }
+    /// Nothing used yet of `budget`.
+    pub(crate) fn new(budget: Duration) -> Self {
+        Self { budget, digest: None, wakes: 0, transitioning: false, held: Duration::ZERO }
     }
 
-    /// When the request must not wait any longer.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.deadline
+    /// When a request that is held from `now` on has waited enough.
+    pub(crate) fn deadline(&self, now: Instant) -> Instant {
+        now + self.budget.saturating_sub(self.held)
     }
 
     /// Whether a wake ended while it was held.
@@ -154,6 +155,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         let digest = *hold.digest.get_or_insert_with(|| ask.credentials.digest());
         let mut seat = None;
         let started = Instant::now();
+        let deadline = hold.deadline(started);
         let outcome = loop {
             seat = seat.or_else(|| self.held.take_seat());
             let want = Want {
@@ -171,7 +173,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 Answer::Go(route) => break Ok(route),
                 Answer::Refuse(refusal) => break Err(refusal.into()),
                 Answer::None => break Err(Unresolved::Unavailable),
-                Answer::Park(mut ticket) => match ticket.wait(hold.deadline).await {
+                Answer::Park(mut ticket) => match ticket.wait(deadline).await {
                     Rung::Landed(ending) => {
                         hold.wakes += u8::from(ending == Ending::Woken);
                         hold.transitioning |= ending == Ending::Transitioning;
@@ -183,8 +185,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 },
             }
         };
-        let held = started.elapsed();
-        hold.held += held;
+        hold.held += started.elapsed();
         outcome
     }
 

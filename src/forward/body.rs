@@ -1,0 +1,214 @@
+//! A request's body on its way up. It streams; the beginning is kept for a while, so that a request
+//! that no sandbox can have seen may be sent again.
+
+use std::{
+    cell::RefCell,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+/// How much of a sent body is kept until the answer begins.
+const KEEP: usize = 64 * 1024;
+
+/// The client's body, and what was taken of it so far.
+pub(crate) struct Upload<B>(Rc<RefCell<Source<B>>>);
+
+struct Source<B> {
+    body: B,
+    hint: SizeHint,
+    kept: Vec<Bytes>,
+    kept_bytes: usize,
+    /// Everything taken so far is in `kept`, and goes on being put there.
+    complete: bool,
+    /// Which attempt may read; earlier ones are dead.
+    attempt: u32,
+}
+
+/// One attempt to send the body: from its beginning, whatever earlier attempts took.
+pub(crate) struct Attempt<B> {
+    source: Rc<RefCell<Source<B>>>,
+    number: u32,
+    position: usize,
+    sent: u64,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
+    pub(crate) fn new(body: B) -> Self {
+        let hint = body.size_hint();
+        Self(Rc::new(RefCell::new(Source { body, hint, kept: Vec::new(), kept_bytes: 0, complete: true, attempt: 0 })))
+    }
+
+    /// Whether the body can be sent from its beginning (again).
+    pub(crate) fn repeatable(&self) -> bool {
+        self.0.borrow().complete
+    }
+
+    /// Begins an attempt and ends the one before.
+    pub(crate) fn attempt(&self) -> Attempt<B> {
+        let mut source = self.0.borrow_mut();
+        source.attempt += 1;
+        Attempt { source: self.0.clone(), number: source.attempt, position: 0, sent: 0 }
+    }
+
+    /// The answer has begun: nothing will be sent again.
+    pub(crate) fn settle(&self) {
+        self.0.borrow_mut().complete = false;
+    }
+}
+
+impl<B> Source<B> {
+    /// Takes the next frame of the body itself: the attempt has sent all that was kept.
+    fn poll_fresh(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>>
+    where
+        B: Body<Data = Bytes> + Unpin,
+    {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if self.complete
+            && let Poll::Ready(Some(Ok(frame))) = &frame
+        {
+            // Trailers are the end; a body with trailers is not sent twice.
+            let data = frame.data_ref().filter(|data| self.kept_bytes + data.len() <= KEEP);
+            self.complete = data.is_some();
+            if let Some(data) = data {
+                self.kept_bytes += data.len();
+                self.kept.push(data.clone());
+            }
+        }
+        if !self.complete && !self.kept.is_empty() {
+            self.kept = Vec::new();
+        }
+        frame
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Attempt<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        let mut source = this.source.borrow_mut();
+        if source.attempt != this.number {
+            // The connection of a former attempt is being torn down; it must not end its message well.
+            return Poll::Pending;
+        }
+        let frame = match source.kept.get(this.position).cloned() {
+            Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+            None => source.poll_fresh(cx),
+        };
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            this.position += 1;
+            this.sent += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let source = self.source.borrow();
+        source.body.is_end_stream() && self.position >= source.kept.len()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let hint = &self.source.borrow().hint;
+        match hint.exact() {
+            Some(exact) => SizeHint::with_exact(exact.saturating_sub(self.sent)),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    struct Chunks(VecDeque<Bytes>);
+
+    impl Body for Chunks {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data))))
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.0.is_empty()
+        }
+    }
+
+    fn upload(sizes: &[usize]) -> Upload<Chunks> {
+        Upload::new(Chunks(sizes.iter().map(|size| vec![7; *size].into()).collect()))
+    }
+
+    async fn take(attempt: &mut Attempt<Chunks>, frames: usize) -> usize {
+        let mut bytes = 0;
+        for _ in 0..frames {
+            bytes += attempt.frame().await.expect("a frame").expect("no error").into_data().expect("data").len();
+        }
+        bytes
+    }
+
+    #[tokio::test]
+    async fn a_short_beginning_is_sent_again_from_the_start() {
+        let upload = upload(&[10, 20, 30]);
+        let mut first = upload.attempt();
+        assert_eq!(take(&mut first, 2).await, 30);
+        assert!(upload.repeatable());
+        let again = upload.attempt().collect().await.expect("no error").to_bytes();
+        assert_eq!(again.len(), 60);
+    }
+
+    #[tokio::test]
+    async fn beyond_the_bound_nothing_is_kept() {
+        let upload = upload(&[KEEP, 1, 5]);
+        let mut attempt = upload.attempt();
+        take(&mut attempt, 1).await;
+        assert!(upload.repeatable());
+        take(&mut attempt, 1).await;
+        assert!(!upload.repeatable() && upload.0.borrow().kept.is_empty());
+        assert_eq!(take(&mut attempt, 1).await, 5);
+        assert!(attempt.is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn once_the_answer_began_nothing_is_kept() {
+        let upload = upload(&[10, 20]);
+        let mut attempt = upload.attempt();
+        take(&mut attempt, 1).await;
+        upload.settle();
+        assert!(!upload.repeatable());
+        assert_eq!(take(&mut attempt, 1).await, 20);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_begins_during_a_repetition_loses_nothing() {
+        let upload = upload(&[10, 20, 30]);
+        take(&mut upload.attempt(), 2).await;
+        let mut again = upload.attempt();
+        take(&mut again, 1).await;
+        upload.settle();
+        assert_eq!(take(&mut again, 2).await, 50);
+        assert!(again.is_end_stream() && upload.0.borrow().kept.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_former_attempt_reads_nothing_more() {
+        let upload = upload(&[10, 20]);
+        let mut former = upload.attempt();
+        take(&mut former, 1).await;
+        let mut present = upload.attempt();
+        assert!(futures_util::poll!(former.frame()).is_pending());
+        assert_eq!(take(&mut present, 2).await, 30);
+    }
+}

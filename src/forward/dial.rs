@@ -1,0 +1,212 @@
+//! From an address to a connected socket: names are resolved and remembered for a moment, forbidden
+//! addresses refused after resolution, a port that was just woken is given time to open.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    io,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::{Instant, sleep, timeout},
+};
+
+use super::ListenerGuard;
+use crate::types::SandboxId;
+
+/// Why there is no connection. Nothing was sent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// Nobody listens there.
+    #[error("connection refused")]
+    Refused,
+    /// No answer in `connect_timeout`.
+    #[error("connect timed out")]
+    TimedOut,
+    /// It cannot be reached.
+    #[error("unreachable: {0}")]
+    Unreachable(io::Error),
+    /// An address that this proxy must not dial.
+    #[error("the address {0} is not for dialling")]
+    Forbidden(IpAddr),
+    /// Somebody listens there, but not the sandbox.
+    #[error("the listener is not the sandbox's")]
+    NotItsListener,
+}
+
+impl DialError {
+    /// The word in metrics.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::TimedOut => "timeout",
+            Self::Unreachable(_) => "unreachable",
+            Self::Forbidden(_) => "forbidden",
+            Self::NotItsListener => "not_its_listener",
+        }
+    }
+}
+
+/// What may be dialled, and how long that may take.
+#[derive(Clone)]
+pub(crate) struct DialRules {
+    pub(crate) connect_timeout: Duration,
+    pub(crate) attempts: u32,
+    /// The last hop is ours: addresses that are no sandbox's are refused.
+    pub(crate) restricted: bool,
+    pub(crate) allow_loopback: bool,
+    pub(crate) guard: Option<Arc<dyn ListenerGuard>>,
+}
+
+/// Until when a dial may be repeated because the sandbox was woken just now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ladder {
+    /// Timed-out dials are repeated until then.
+    pub(crate) deadline: Instant,
+}
+
+pub(crate) struct Dialer {
+    rules: DialRules,
+    names: RefCell<HashMap<Rc<str>, (Vec<SocketAddr>, Instant)>>,
+}
+
+/// The resolver of the system tells no time to live.
+const NAME_TTL: Duration = Duration::from_secs(5);
+const MAX_NAMES: usize = 1024;
+const RUNG: Duration = Duration::from_millis(100);
+
+impl Dialer {
+    pub(crate) fn new(rules: DialRules) -> Self {
+        Self { rules, names: RefCell::default() }
+    }
+
+    /// Connects to `address`, an authority with port.
+    pub(crate) async fn dial(
+        &self,
+        address: &str,
+        sandbox: &SandboxId,
+        ladder: Option<Ladder>,
+    ) -> Result<TcpStream, DialError> {
+        let mut attempt = 1;
+        loop {
+            let error = match self.once(address, sandbox).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            let Some(ladder) = ladder else { return Err(error) };
+            match error {
+                DialError::Refused | DialError::NotItsListener if attempt < self.rules.attempts => {
+                    sleep(RUNG * attempt).await;
+                    attempt += 1;
+                }
+                DialError::TimedOut if Instant::now() < ladder.deadline => {}
+                error => return Err(error),
+            }
+        }
+    }
+
+    async fn once(&self, address: &str, sandbox: &SandboxId) -> Result<TcpStream, DialError> {
+        let addresses = match address.parse::<SocketAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => self.resolve(address).await?,
+        };
+        let mut last = DialError::Unreachable(io::ErrorKind::AddrNotAvailable.into());
+        for address in addresses {
+            if self.rules.restricted && forbidden(address.ip(), self.rules.allow_loopback) {
+                return Err(DialError::Forbidden(address.ip()));
+            }
+            if let Some(guard) = &self.rules.guard
+                && !belongs(guard.clone(), sandbox.clone(), address).await
+            {
+                return Err(DialError::NotItsListener);
+            }
+            last = match timeout(self.rules.connect_timeout, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // Small requests and answers are not held back for an acknowledgement.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => DialError::Refused,
+                Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => DialError::TimedOut,
+                Ok(Err(error)) => DialError::Unreachable(error),
+                Err(_) => DialError::TimedOut,
+            };
+        }
+        Err(last)
+    }
+
+    async fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>, DialError> {
+        let now = Instant::now();
+        if let Some((addresses, until)) = self.names.borrow().get(address)
+            && now < *until
+        {
+            return Ok(addresses.clone());
+        }
+        let looked_up = timeout(self.rules.connect_timeout, lookup_host(address)).await;
+        let found: Vec<_> = looked_up.map_err(|_| DialError::TimedOut)?.map_err(DialError::Unreachable)?.collect();
+        let mut names = self.names.borrow_mut();
+        if names.len() >= MAX_NAMES {
+            names.clear();
+        }
+        names.insert(address.into(), (found.clone(), now + NAME_TTL));
+        Ok(found)
+    }
+}
+
+/// The guard looks through `/proc`: not on a worker.
+async fn belongs(guard: Arc<dyn ListenerGuard>, sandbox: SandboxId, address: SocketAddr) -> bool {
+    tokio::task::spawn_blocking(move || guard.may_dial(&sandbox, address)).await.unwrap_or(false)
+}
+
+/// Addresses that are never a sandbox: this machine itself, the link, groups, and what clouds serve
+/// their machines' secrets on. An IPv4 address in IPv6 clothes is judged as IPv4.
+fn forbidden(ip: IpAddr, allow_loopback: bool) -> bool {
+    const EC2_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let metadata = [[169, 254, 169, 254], [169, 254, 170, 2], [100, 100, 100, 200]].contains(&ip.octets());
+            let local = ip.is_loopback() || ip.is_link_local();
+            metadata || ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast() || (local && !allow_loopback)
+        }
+        IpAddr::V6(ip) => {
+            let local = ip.is_loopback() || ip.is_unicast_link_local();
+            ip == EC2_METADATA || ip.is_unspecified() || ip.is_multicast() || (local && !allow_loopback)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sandbox_lives_at_these_addresses() {
+        for (text, refused, refused_in_the_playground) in [
+            ("10.0.0.1", false, false),
+            ("2001:db8::1", false, false),
+            ("127.0.0.1", true, false),
+            ("::1", true, false),
+            ("::ffff:127.0.0.1", true, false),
+            ("169.254.1.1", true, false),
+            ("fe80::1", true, false),
+            ("169.254.169.254", true, true),
+            ("::ffff:169.254.169.254", true, true),
+            ("fd00:ec2::254", true, true),
+            ("100.100.100.200", true, true),
+            ("0.0.0.0", true, true),
+            ("0.1.2.3", true, true),
+            ("::", true, true),
+            ("224.0.0.1", true, true),
+            ("255.255.255.255", true, true),
+            ("ff02::1", true, true),
+        ] {
+            let ip = text.parse().expect("an address");
+            assert_eq!((forbidden(ip, false), forbidden(ip, true)), (refused, refused_in_the_playground), "{text}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Floor 2: to the sandbox. Sends one request once, over a connection of this worker's, and hands the
+//! answer back as a stream. Who is meant and whether it sleeps is not known here.
+
+use std::{net::SocketAddr, rc::Rc, sync::Arc};
+
+use http::{Method, Request, Response, request::Parts};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, time::Instant};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{
+    telemetry::{Gauged, Metrics},
+    types::SandboxId,
+};
+
+mod body;
+mod dial;
+mod download;
+pub(crate) mod headers;
+mod not_found;
+mod pool;
+mod quota;
+
+pub(crate) use self::{
+    body::Upload,
+    dial::{DialError, DialRules, Ladder},
+    download::Download,
+    not_found::says_not_found,
+    quota::{Quota, Slot},
+};
+use self::{
+    dial::Dialer,
+    pool::{Connection, Pool},
+};
+
+/// Judges, before an address is dialled, whether who listens there is the sandbox. For places where
+/// sandboxes share a machine with others.
+pub trait ListenerGuard: Send + Sync + 'static {
+    /// Whether `address` may be dialled for `sandbox`. May block.
+    fn may_dial(&self, sandbox: &SandboxId, address: SocketAddr) -> bool;
+}
+
+/// Sends requests; one per worker.
+pub(crate) struct Forwarder {
+    pool: Pool,
+    dialer: Dialer,
+    metrics: Arc<Metrics>,
+}
+
+/// Where one request goes.
+#[derive(Debug)]
+pub(crate) struct Destination<'a> {
+    pub(crate) sandbox: &'a SandboxId,
+    /// The authority to dial.
+    pub(crate) address: String,
+    /// Connections are kept and shared under this name; `None`: one connection, one exchange.
+    pub(crate) pool_key: Option<Rc<str>>,
+    /// The sandbox was woken a moment ago: its port may not listen yet.
+    pub(crate) ladder: Option<Ladder>,
+}
+
+/// Why no answer came.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    /// There is no connection; nothing was sent.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The connection broke before an answer began, and the request may have been seen.
+    #[error("no answer: {0}")]
+    Broken(#[source] hyper::Error),
+}
+
+impl Forwarder {
+    pub(crate) fn new(rules: DialRules, pool_idle_timeout: std::time::Duration, metrics: Arc<Metrics>) -> Self {
+        Self { pool: Pool::new(pool_idle_timeout), dialer: Dialer::new(rules), metrics }
+    }
+
+    /// Sends the request and waits for the head of the answer. Dropping the future aborts the exchange.
+    ///
+    /// A pooled connection that turns out dead is replaced, and the request sent again, if nothing of it
+    /// was sent or if its method is idempotent and its body is all there (RFC 9110 §9.2.2).
+    pub(crate) async fn send(
+        self: &Rc<Self>,
+        head: &Parts,
+        upload: &Upload<Incoming>,
+        to: &Destination<'_>,
+    ) -> Result<Response<Download>, SendError> {
+        let mut pooled = to.pool_key.as_deref().and_then(|key| self.pool.take(key));
+        loop {
+            let mut connection = match pooled.take() {
+                Some(connection) => connection,
+                None => self.connect(to).await?,
+            };
+            let request = Request::from_parts(head.clone(), upload.attempt());
+            let mut error = match connection.sender.try_send_request(request).await {
+                Ok(answer) => {
+                    upload.settle();
+                    return Ok(self.download(answer, connection, to.pool_key.is_some()));
+                }
+                Err(error) => error,
+            };
+            let untouched = error.take_message().is_some();
+            let error = error.into_error();
+            let again = connection.reused
+                && upload.repeatable()
+                && (untouched || (is_idempotent(&head.method) && died(&error)));
+            if !again {
+                return Err(SendError::Broken(error));
+            }
+            self.metrics.retry("stale_connection");
+            // The others in the pool are of the same age: a fresh one ends the search, unless nothing was
+            // sent and another one claims to be alive.
+            if untouched {
+                pooled = to.pool_key.as_deref().and_then(|key| self.pool.take(key));
+            }
+        }
+    }
+
+    /// Closes idle connections that are too old; to be called every few seconds.
+    pub(crate) fn sweep(&self) {
+        self.pool.sweep(Instant::now());
+    }
+
+    async fn connect(&self, to: &Destination<'_>) -> Result<Connection, SendError> {
+        let dialled = self.dialer.dial(&to.address, to.sandbox, to.ladder).await;
+        self.metrics.dial(dialled.as_ref().map_or_else(DialError::as_str, |_| "ok"));
+        self.handshake(dialled?, to.pool_key.clone().unwrap_or_else(|| Rc::from(""))).await
+    }
+
+    async fn handshake(&self, stream: TcpStream, key: Rc<str>) -> Result<Connection, SendError> {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Broken)?;
+        let driver = tokio::task::spawn_local(async move {
+            // Its error reaches the exchange that is under way.
+            let _ = connection.await;
+        });
+        let open = Gauged::new(&self.metrics.upstream_connections);
+        Ok(Connection { sender, reused: false, key, driver: AbortOnDropHandle::new(driver), open })
+    }
+}
+
+/// RFC 9110 §9.2.2
+fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
+}
+
+/// Whether the connection ended before an answer, rather than the answer being wrong.
+fn died(error: &hyper::Error) -> bool {
+    use std::error::Error as _;
+    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    error.is_incomplete_message() || error.is_closed() || error.is_canceled() || io.is_some()
+}

@@ -1,0 +1,42 @@
+//! A node's own "I do not have that sandbox". An application can say the same words, so this is a
+//! reason to look, never a proof.
+
+use std::time::Duration;
+
+use http::{
+    Response, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
+};
+use tokio::time::timeout;
+
+use super::Download;
+use crate::types::SandboxId;
+
+/// The node's answer is short.
+const MAX: usize = 1024;
+/// And comes in one piece: an application that promises it and stalls is passed on as it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(serde::Deserialize)]
+struct NodeAnswer {
+    #[serde(rename = "sandboxId")]
+    sandbox_id: String,
+    message: String,
+}
+
+/// Whether the answer is exactly what a node says that does not have `sandbox`. What was read of the body stays
+/// in it.
+pub(crate) async fn says_not_found(answer: &mut Response<Download>, sandbox: &SandboxId) -> bool {
+    let headers = answer.headers();
+    let is = |name, want: &str| headers.get(name).is_some_and(|value| value == want);
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let candidate = answer.status() == StatusCode::BAD_GATEWAY
+        && is(CONTENT_TYPE, "application/json; charset=utf-8")
+        && length.is_some_and(|length| length <= MAX);
+    if !candidate {
+        return false;
+    }
+    let Ok(body) = timeout(PATIENCE, answer.body_mut().peek(MAX + 1)).await else { return false };
+    serde_json::from_slice::<NodeAnswer>(body)
+        .is_ok_and(|said| said.sandbox_id == sandbox.as_str() && said.message.contains("was not found"))
+}

@@ -1,0 +1,48 @@
+//! How many exchanges one sandbox has at once, over all workers (`upstream.max_connections_per_sandbox`).
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+
+use crate::types::SandboxId;
+
+/// Counts exchanges by sandbox.
+pub(crate) struct Quota {
+    max: usize,
+    taken: Arc<DashMap<SandboxId, usize>>,
+}
+
+/// One exchange, until dropped.
+pub(crate) struct Slot {
+    sandbox: SandboxId,
+    taken: Arc<DashMap<SandboxId, usize>>,
+}
+
+impl Quota {
+    /// `max` 0 = no bound.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, taken: Arc::default() }
+    }
+
+    /// `Err` when the sandbox has as many as it may; `Ok(None)` when there is no bound.
+    pub(crate) fn take(&self, sandbox: &SandboxId) -> Result<Option<Slot>, ()> {
+        if self.max == 0 {
+            return Ok(None);
+        }
+        let mut taken = self.taken.entry(sandbox.clone()).or_default();
+        if *taken >= self.max {
+            return Err(());
+        }
+        *taken += 1;
+        Ok(Some(Slot { sandbox: sandbox.clone(), taken: self.taken.clone() }))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.taken.remove_if_mut(&self.sandbox, |_, taken| {
+            *taken -= 1;
+            *taken == 0
+        });
+    }
+}
