@@ -3,6 +3,8 @@
 pub mod types;
 
 pub mod config;
+#[cfg_attr(not(test), expect(dead_code, reason = "request/ will call it"))]
+mod route;
 
 pub mod control;
 pub mod sandbox;
