@@ -1,1 +1,139 @@
+//! Floor 2: the control planes that this proxy can ask. Implements the ports of [`crate::sandbox::ports`];
+//! only the application knows which of these is at work.
 
+pub mod fixed;
+pub mod rest;
+
+use crate::{
+    config,
+    sandbox::ports::{Catalog, CatalogError, Located, Resumer, Wake, WakeError},
+    types::{Placement, Reason, SandboxId},
+};
+
+pub use self::{
+    fixed::FixedCatalog,
+    rest::{RestCatalog, RestResumer},
+};
+
+/// Why an adapter could not be made. Names no secret and no URL.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The URL cannot have a path below it, as in `mailto:`.
+    #[error("the control plane's URL must be an http or https URL")]
+    Url,
+    /// The key cannot stand in a header (RFC 9110 §5.5).
+    #[error("the control plane's API key has characters that no HTTP header can carry")]
+    ApiKey,
+    /// The HTTP client could not be built.
+    #[error("the HTTP client for the control plane could not be built: {0}")]
+    Client(String),
+}
+
+/// Makes ring the process's provider of TLS cryptography. Call it before any TLS client or server is
+/// made; calling it again changes nothing.
+pub fn install_tls_provider() {
+    // An error says that a provider is installed already, which is all that is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The catalog that the configuration chose.
+#[derive(Debug)]
+pub enum AnyCatalog {
+    /// `kind = "static"`
+    Static(FixedCatalog),
+    /// `kind = "rest"`
+    Rest(RestCatalog),
+}
+
+impl AnyCatalog {
+    /// Makes the adapter. Needs [`install_tls_provider`].
+    pub fn new(settings: &config::Catalog) -> Result<Self, SetupError> {
+        Ok(match settings {
+            config::Catalog::Static(nodes) => Self::Static(FixedCatalog::new(nodes.clone())),
+            config::Catalog::Rest(rest) => Self::Rest(RestCatalog::new(rest)?),
+        })
+    }
+}
+
+impl Catalog for AnyCatalog {
+    async fn locate(&self, id: &SandboxId) -> Result<Located, CatalogError> {
+        match self {
+            Self::Static(catalog) => catalog.locate(id).await,
+            Self::Rest(catalog) => catalog.locate(id).await,
+        }
+    }
+}
+
+/// The resumer that the configuration chose.
+#[derive(Debug)]
+pub enum AnyResumer {
+    /// `kind = "none"`: nobody wakes.
+    None,
+    /// `kind = "rest"`
+    Rest(RestResumer),
+}
+
+impl AnyResumer {
+    /// Makes the adapter. Needs [`install_tls_provider`].
+    pub fn new(settings: &config::Resume) -> Result<Self, SetupError> {
+        Ok(match &settings.rest {
+            None => Self::None,
+            Some(rest) => Self::Rest(RestResumer::new(rest)?),
+        })
+    }
+}
+
+impl Resumer for AnyResumer {
+    async fn resume(&self, wake: &Wake) -> Result<Placement, WakeError> {
+        match self {
+            Self::None => Err(WakeError::Gone(match &wake.sleep {
+                None => Reason::Unknown,
+                Some(sleep) => sleep.barred.unwrap_or(Reason::AutoResumeOff),
+            })),
+            Self::Rest(resumer) => resumer.resume(wake).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        sandbox::ports::Sleep,
+        types::{Credentials, Port},
+    };
+
+    #[tokio::test]
+    async fn without_a_resumer_sleep_is_final() {
+        let asleep = |barred| {
+            Some(Sleep {
+                barred,
+                access: None,
+            })
+        };
+        for (sleep, want) in [
+            (None, Reason::Unknown),
+            (asleep(None), Reason::AutoResumeOff),
+            (asleep(Some(Reason::Expired)), Reason::Expired),
+        ] {
+            let wake = Wake {
+                id: SandboxId::new("a").expect("an id"),
+                credentials: Credentials {
+                    port: Port::ENVD,
+                    traffic_token: None,
+                    access_token: None,
+                },
+                sleep,
+            };
+            let outcome = AnyResumer::None.resume(&wake).await;
+            assert!(matches!(outcome, Err(WakeError::Gone(reason)) if reason == want));
+        }
+    }
+
+    #[test]
+    fn installing_twice_is_harmless() {
+        install_tls_provider();
+        install_tls_provider();
+        assert!(rustls::crypto::CryptoProvider::get_default().is_some());
+    }
+}
