@@ -6,9 +6,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use http::{
-    HeaderMap, HeaderValue, Method, Uri, Version, header::HOST, request::Parts, uri::Scheme,
-};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version, header::HOST, request::Parts, uri::Scheme};
 
 use crate::types::{Port, SandboxId};
 
@@ -87,22 +85,12 @@ pub(crate) fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
         // No domain to make a sandbox's own name of.
         _ => {
             let (sandbox, port) = from_headers(&head.headers)?;
-            return Ok(Target {
-                sandbox,
-                port,
-                host,
-                shared: None,
-            });
+            return Ok(Target { sandbox, port, host, shared: None });
         }
     };
     let shared = |sandbox, port, domain| {
         let own = own_host(&sandbox, port, domain, suffix)?;
-        Ok(Target {
-            sandbox,
-            port,
-            host: host.clone(),
-            shared: Some(own),
-        })
+        Ok(Target { sandbox, port, host: host.clone(), shared: Some(own) })
     };
     let (label, domain) = name.split_once('.').unwrap_or((name, ""));
     if label == "sandbox" && !domain.is_empty() {
@@ -122,12 +110,7 @@ pub(crate) fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
         return Err(Misrouted::UnknownDomain);
     }
     match (named, rules.default_port) {
-        (Ok((sandbox, Some(port))), _) => Ok(Target {
-            sandbox,
-            port,
-            host,
-            shared: None,
-        }),
+        (Ok((sandbox, Some(port))), _) => Ok(Target { sandbox, port, host, shared: None }),
         (Ok((sandbox, None)), Some(port)) => shared(sandbox, port, domain),
         (Ok((_, None)), None) => Err(Misrouted::InvalidHost),
         (Err(why), _) => Err(why),
@@ -153,9 +136,7 @@ fn routed_host(head: &Parts) -> Result<HeaderValue, Misrouted> {
     match host {
         // The usual case costs no copy.
         Some(host) if host == target.as_str() => Ok(host.clone()),
-        Some(host) if !agree(target.as_str().as_bytes(), host.as_bytes(), &head.uri) => {
-            Err(Misrouted::InvalidHost)
-        }
+        Some(host) if !agree(target.as_str().as_bytes(), host.as_bytes(), &head.uri) => Err(Misrouted::InvalidHost),
         _ => HeaderValue::from_str(target.as_str()).map_err(|_| Misrouted::InvalidHost),
     }
 }
@@ -229,9 +210,7 @@ fn is_label(label: &str) -> bool {
 
 /// Whether `domain` is `suffix` or lies below it.
 fn is_within(domain: &str, suffix: &str) -> bool {
-    domain
-        .strip_suffix(suffix)
-        .is_some_and(|above| above.is_empty() || above.ends_with('.'))
+    domain.strip_suffix(suffix).is_some_and(|above| above.is_empty() || above.ends_with('.'))
 }
 
 /// `{port}-{id}[-ignored]`, or `{id}` alone, whose port is `None`.
@@ -264,12 +243,7 @@ fn from_headers(headers: &HeaderMap) -> Result<(SandboxId, Port), Misrouted> {
     Ok((id, port))
 }
 
-fn own_host(
-    sandbox: &SandboxId,
-    port: Port,
-    domain: &str,
-    suffix: Option<&str>,
-) -> Result<HeaderValue, Misrouted> {
+fn own_host(sandbox: &SandboxId, port: Port, domain: &str, suffix: Option<&str>) -> Result<HeaderValue, Misrouted> {
     let text = match suffix {
         Some(suffix) => format!("{port}-{sandbox}.{domain}:{suffix}"),
         None => format!("{port}-{sandbox}.{domain}"),

@@ -63,12 +63,7 @@ async fn detail(body: &str) -> Result<Located, String> {
     locate(Step::on(GET).json(200, body)).await
 }
 
-fn wake(
-    sleep: impl Into<Option<Sleep>>,
-    port: u16,
-    traffic: Option<&str>,
-    access: Option<&str>,
-) -> Wake {
+fn wake(sleep: impl Into<Option<Sleep>>, port: u16, traffic: Option<&str>, access: Option<&str>) -> Wake {
     Wake {
         id: id(),
         credentials: Credentials {
@@ -82,10 +77,7 @@ fn wake(
 
 /// A sleep that anybody may end.
 fn open() -> Sleep {
-    Sleep {
-        barred: None,
-        access: Some(Access::default()),
-    }
+    Sleep { barred: None, access: Some(Access::default()) }
 }
 
 async fn resume(steps: Vec<Step>, wake: Wake) -> Result<Placement, WakeError> {
@@ -109,15 +101,7 @@ fn asleep(located: Result<Located, String>) -> Sleep {
 }
 
 /// Node, execution, envd token, private, traffic token.
-fn facts(
-    placement: &Placement,
-) -> (
-    Option<&str>,
-    Option<&str>,
-    Option<String>,
-    bool,
-    Option<String>,
-) {
+fn facts(placement: &Placement) -> (Option<&str>, Option<&str>, Option<String>, bool, Option<String>) {
     let access = placement.access.as_ref().expect("locks are told");
     let text = |token: &Option<Secret>| {
         let token = token.as_ref()?;
@@ -138,39 +122,22 @@ async fn a_running_sandbox_has_a_place_a_run_and_locks() {
     let placement = running(locate(step).await);
     let envd = Some("envd-secret".to_owned());
     let start = Some("2026-08-01T00:00:00Z");
-    assert_eq!(
-        facts(&placement),
-        (Some("10.0.0.5"), start, envd, false, None)
-    );
+    assert_eq!(facts(&placement), (Some("10.0.0.5"), start, envd, false, None));
 
     let body = r#"{"sandboxID":"abc","state":"running","nodeIP":"fd00::1","envdAccessToken":"",
         "network":{"allowPublicTraffic":false},"trafficAccessToken":"t"}"#;
     let placement = running(detail(body).await);
     let traffic = Some("t".to_owned());
-    assert_eq!(
-        facts(&placement),
-        (Some("[fd00::1]"), None, None, true, traffic)
-    );
+    assert_eq!(facts(&placement), (Some("[fd00::1]"), None, None, true, traffic));
 }
 
 #[tokio::test]
 async fn a_missing_node_is_no_fault_but_a_wrong_one_is() {
-    for node in [
-        "",
-        r#","nodeIP":null"#,
-        r#","nodeIP":"""#,
-        r#","nodeIP":"  ""#,
-    ] {
+    for node in ["", r#","nodeIP":null"#, r#","nodeIP":"""#, r#","nodeIP":"  ""#] {
         let body = format!(r#"{{"sandboxID":"abc","state":"running"{node}}}"#);
         assert_eq!(running(detail(&body).await).node, None, "{node}");
     }
-    for node in [
-        r#""no host""#,
-        r#""10.0.0.256""#,
-        r#""user@10.0.0.5""#,
-        "5",
-        "{}",
-    ] {
+    for node in [r#""no host""#, r#""10.0.0.256""#, r#""user@10.0.0.5""#, "5", "{}"] {
         let body = format!(r#"{{"sandboxID":"abc","state":"running","nodeIP":{node}}}"#);
         assert!(detail(&body).await.is_err(), "{node}");
     }
@@ -180,29 +147,16 @@ async fn a_missing_node_is_no_fault_but_a_wrong_one_is() {
 async fn only_a_plain_yes_allows_traffic_to_wake() {
     for (lifecycle, barred) in [
         (r#","lifecycle":{"autoResume":true}"#, None),
-        (
-            r#","lifecycle":{"autoResume":false}"#,
-            Some(Reason::AutoResumeOff),
-        ),
-        (
-            r#","lifecycle":{"autoResume":null}"#,
-            Some(Reason::AutoResumeOff),
-        ),
-        (
-            r#","lifecycle":{"autoResume":"any"}"#,
-            Some(Reason::AutoResumeOff),
-        ),
-        (
-            r#","lifecycle":{"autoResume":1}"#,
-            Some(Reason::AutoResumeOff),
-        ),
+        (r#","lifecycle":{"autoResume":false}"#, Some(Reason::AutoResumeOff)),
+        (r#","lifecycle":{"autoResume":null}"#, Some(Reason::AutoResumeOff)),
+        (r#","lifecycle":{"autoResume":"any"}"#, Some(Reason::AutoResumeOff)),
+        (r#","lifecycle":{"autoResume":1}"#, Some(Reason::AutoResumeOff)),
         (r#","lifecycle":{}"#, Some(Reason::AutoResumeOff)),
         (r#","lifecycle":null"#, Some(Reason::AutoResumeOff)),
         ("", Some(Reason::AutoResumeOff)),
     ] {
-        let body = format!(
-            r#"{{"sandboxID":"abc","state":"paused","network":{{"allowPublicTraffic":false}}{lifecycle}}}"#
-        );
+        let body =
+            format!(r#"{{"sandboxID":"abc","state":"paused","network":{{"allowPublicTraffic":false}}{lifecycle}}}"#);
         let sleep = asleep(detail(&body).await);
         assert_eq!(sleep.barred, barred, "{lifecycle}");
         assert!(sleep.access.expect("locks are told").private);
@@ -212,15 +166,9 @@ async fn only_a_plain_yes_allows_traffic_to_wake() {
 #[tokio::test]
 async fn not_found_is_final_and_has_a_reason() {
     for (body, want) in [
-        (
-            r#"{"code":404,"message":"x","error_code":"killed"}"#,
-            Reason::Killed,
-        ),
+        (r#"{"code":404,"message":"x","error_code":"killed"}"#, Reason::Killed),
         (r#"{"error_code":"expired"}"#, Reason::Expired),
-        (
-            r#"{"error_code":"filesystem_only"}"#,
-            Reason::FilesystemOnly,
-        ),
+        (r#"{"error_code":"filesystem_only"}"#, Reason::FilesystemOnly),
         (r#"{"error_code":"auto_resume_off"}"#, Reason::AutoResumeOff),
         (r#"{"error_code":"new_word"}"#, Reason::Unknown),
         (r#"{"error_code":5}"#, Reason::Unknown),
@@ -229,19 +177,10 @@ async fn not_found_is_final_and_has_a_reason() {
         ("", Reason::Unknown),
     ] {
         let located = locate(Step::on(GET).json(404, body)).await;
-        assert!(
-            matches!(located, Ok(Located::Gone(reason)) if reason == want),
-            "{body}"
-        );
-        let outcome = resume(
-            vec![Step::on(CONNECT).json(404, body)],
-            wake(open(), 80, None, None),
-        );
+        assert!(matches!(located, Ok(Located::Gone(reason)) if reason == want), "{body}");
+        let outcome = resume(vec![Step::on(CONNECT).json(404, body)], wake(open(), 80, None, None));
         let outcome = outcome.await;
-        assert!(
-            matches!(outcome, Err(WakeError::Gone(reason)) if reason == want),
-            "{body}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Gone(reason)) if reason == want), "{body}");
     }
 }
 
@@ -265,10 +204,7 @@ async fn nonsense_is_a_fault_and_never_not_found() {
         r#"{"sandboxID":"abc","state":"running"} trailing"#,
         r#"{"sandboxID":"abc","state":"running""#,
         &"[".repeat(100_000),
-        &format!(
-            r#"{{"state":"running","startedAt":"{}"}}"#,
-            "x".repeat(5000)
-        ),
+        &format!(r#"{{"state":"running","startedAt":"{}"}}"#, "x".repeat(5000)),
     ] {
         let start = &body[..body.len().min(80)];
         let fault = detail(body).await.expect_err(start);
@@ -279,9 +215,7 @@ async fn nonsense_is_a_fault_and_never_not_found() {
 
 #[tokio::test]
 async fn other_statuses_are_faults() {
-    for status in [
-        204, 206, 301, 302, 307, 400, 401, 403, 409, 410, 429, 500, 502, 503, 504,
-    ] {
+    for status in [204, 206, 301, 302, 307, 400, 401, 403, 409, 410, 429, 500, 502, 503, 504] {
         let fault = locate(Step::on(GET).json(status, RUNNING)).await;
         let fault = fault.expect_err("no success");
         assert!(fault.contains(&format!("status {status}")), "{fault}");
@@ -293,18 +227,10 @@ async fn redirects_are_not_followed() {
     let other = ScriptedHttp::start([]).await;
     let location = format!("http://{}/sandboxes/abc", other.address());
     for status in [301, 302, 303, 307, 308] {
-        let head =
-            format!("HTTP/1.1 {status} Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+        let head = format!("HTTP/1.1 {status} Moved\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
         assert!(locate(Step::on(GET).raw(head.clone())).await.is_err());
-        let outcome = resume(
-            vec![Step::on(CONNECT).raw(head)],
-            wake(open(), 80, None, None),
-        )
-        .await;
-        assert!(
-            matches!(outcome, Err(WakeError::Unavailable(_))),
-            "{outcome:?}"
-        );
+        let outcome = resume(vec![Step::on(CONNECT).raw(head)], wake(open(), 80, None, None)).await;
+        assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{outcome:?}");
     }
 }
 
@@ -320,27 +246,15 @@ async fn broken_http_is_a_fault() {
     ] {
         let fault = locate(Step::on(GET).raw(bytes)).await;
         assert!(fault.is_err(), "{bytes:?}: {fault:?}");
-        let outcome = resume(
-            vec![Step::on(CONNECT).raw(bytes)],
-            wake(open(), 80, None, None),
-        )
-        .await;
-        assert!(
-            matches!(outcome, Err(WakeError::Unavailable(_))),
-            "{outcome:?}"
-        );
+        let outcome = resume(vec![Step::on(CONNECT).raw(bytes)], wake(open(), 80, None, None)).await;
+        assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{outcome:?}");
     }
 }
 
 #[tokio::test]
 async fn the_body_counts_not_how_it_is_sent() {
     running(locate(Step::on(GET).chunked(200, RUNNING)).await);
-    for content_type in [
-        "text/html",
-        "",
-        "application/json; charset=utf-16",
-        "image/png",
-    ] {
+    for content_type in ["text/html", "", "application/json; charset=utf-16", "image/png"] {
         running(locate(Step::on(GET).reply_as(200, content_type, RUNNING)).await);
     }
     let close = format!("HTTP/1.1 200 OK\r\n\r\n{RUNNING}");
@@ -354,13 +268,8 @@ async fn endless_answers_are_cut() {
     let fault = catalog_at(&base).locate(&id()).await.expect_err("no bound");
     assert!(fault.to_string().contains("longer than"), "{fault}");
     server.peer_left().await;
-    let outcome = resumer_at(&base)
-        .resume(&wake(open(), 80, None, None))
-        .await;
-    assert!(
-        matches!(outcome, Err(WakeError::Unavailable(_))),
-        "{outcome:?}"
-    );
+    let outcome = resumer_at(&base).resume(&wake(open(), 80, None, None)).await;
+    assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{outcome:?}");
     server.peer_left().await;
 }
 
@@ -370,18 +279,10 @@ async fn dropping_a_call_hangs_up() {
     let base = format!("http://{}", server.address());
     let limit = Duration::from_millis(100);
     let catalog = catalog_at(&base);
-    assert!(
-        tokio::time::timeout(limit, catalog.locate(&id()))
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(limit, catalog.locate(&id())).await.is_err());
     server.peer_left().await;
     let (resumer, wake) = (resumer_at(&base), wake(open(), 80, None, None));
-    assert!(
-        tokio::time::timeout(limit, resumer.resume(&wake))
-            .await
-            .is_err()
-    );
+    assert!(tokio::time::timeout(limit, resumer.resume(&wake)).await.is_err());
     server.peer_left().await;
 }
 
@@ -425,22 +326,13 @@ async fn a_wake_is_marked_and_tells_where_the_sandbox_runs() {
             .header("content-type", "application/json")
             .body(r#"{"timeout":600}"#)
             .json(status, connected);
-        let locks = Access {
-            envd_token: Some(Secret::new("e")),
-            private: true,
-            traffic_token: Some(Secret::new("old")),
-        };
-        let sleep = Some(Sleep {
-            barred: None,
-            access: Some(locks),
-        });
+        let locks =
+            Access { envd_token: Some(Secret::new("e")), private: true, traffic_token: Some(Secret::new("old")) };
+        let sleep = Some(Sleep { barred: None, access: Some(locks) });
         let placement = resume(vec![step], wake(sleep, 80, Some("old"), None)).await;
         let placement = placement.expect("woken");
         let (envd, traffic) = (Some("e".to_owned()), Some("new".to_owned()));
-        assert_eq!(
-            facts(&placement),
-            (Some("10.0.0.6"), Some("later"), envd, true, traffic)
-        );
+        assert_eq!(facts(&placement), (Some("10.0.0.6"), Some("later"), envd, true, traffic));
     }
 }
 
@@ -456,10 +348,7 @@ async fn what_the_connect_answer_lacks_is_looked_up_once() {
     let placement = placement.expect("woken");
     let envd = Some("envd-secret".to_owned());
     let start = Some("2026-08-01T00:00:00Z");
-    assert_eq!(
-        facts(&placement),
-        (Some("10.0.0.5"), start, envd, false, None)
-    );
+    assert_eq!(facts(&placement), (Some("10.0.0.5"), start, envd, false, None));
 
     // Nobody names a node: an address without {node} can do without.
     let placement = resume(steps(bare, Step::on(GET).json(200, nowhere)), asked()).await;
@@ -473,10 +362,7 @@ async fn what_the_connect_answer_lacks_is_looked_up_once() {
         Step::on(GET).raw(""),
     ] {
         let placement = resume(steps(placed, then), asked()).await.expect("woken");
-        assert_eq!(
-            facts(&placement),
-            (Some("10.0.0.6"), None, None, false, None)
-        );
+        assert_eq!(facts(&placement), (Some("10.0.0.6"), None, None, false, None));
     }
 
     for then in [
@@ -485,17 +371,11 @@ async fn what_the_connect_answer_lacks_is_looked_up_once() {
         Step::on(GET).json(200, r#"{"sandboxID":"other","state":"running"}"#),
     ] {
         let outcome = resume(steps(bare, then), asked()).await;
-        assert!(
-            matches!(outcome, Err(WakeError::Unavailable(_))),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{outcome:?}");
     }
     let killed = Step::on(GET).json(404, r#"{"error_code":"killed"}"#);
     let outcome = resume(steps(placed, killed), asked()).await;
-    assert!(
-        matches!(outcome, Err(WakeError::Gone(Reason::Killed))),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Err(WakeError::Gone(Reason::Killed))), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -504,36 +384,13 @@ async fn refusals_of_a_wake_are_told_apart() {
     for (status, body, want) in [
         (403, "{}".to_owned(), "Denied(Denied)"),
         (409, "{}".to_owned(), "Transitioning"),
-        (
-            429,
-            r#"{"code":429,"message":"too\tmany"}"#.to_owned(),
-            r#"Exhausted("toomany")"#,
-        ),
-        (
-            429,
-            format!(r#"{{"message":"{message}"}}"#),
-            &format!("Exhausted({:?})", &message[..500]),
-        ),
-        (
-            429,
-            format!(r#"{{"message":"bad {KEY}"}}"#),
-            r#"Exhausted("bad ***")"#,
-        ),
-        (
-            429,
-            "<html>".to_owned(),
-            r#"Exhausted("too many sandboxes are running")"#,
-        ),
-        (
-            429,
-            r#"{"message":"\n"}"#.to_owned(),
-            r#"Exhausted("too many sandboxes are running")"#,
-        ),
+        (429, r#"{"code":429,"message":"too\tmany"}"#.to_owned(), r#"Exhausted("toomany")"#),
+        (429, format!(r#"{{"message":"{message}"}}"#), &format!("Exhausted({:?})", &message[..500])),
+        (429, format!(r#"{{"message":"bad {KEY}"}}"#), r#"Exhausted("bad ***")"#),
+        (429, "<html>".to_owned(), r#"Exhausted("too many sandboxes are running")"#),
+        (429, r#"{"message":"\n"}"#.to_owned(), r#"Exhausted("too many sandboxes are running")"#),
     ] {
-        let outcome = resume(
-            vec![Step::on(CONNECT).json(status, &body)],
-            wake(open(), 80, None, None),
-        );
+        let outcome = resume(vec![Step::on(CONNECT).json(status, &body)], wake(open(), 80, None, None));
         let error = outcome.await.expect_err("no success");
         assert_eq!(format!("{error:?}"), want, "{status} {body}");
     }
@@ -546,22 +403,10 @@ async fn refusals_of_a_wake_are_told_apart() {
         };
         assert!(text.contains(&format!("status {status}")), "{text}");
     }
-    for body in [
-        "",
-        "garbage",
-        "[]",
-        r#"{"sandboxID":"other","nodeIP":"10.0.0.5"}"#,
-        r#"{"nodeIP":5}"#,
-    ] {
-        let outcome = resume(
-            vec![Step::on(CONNECT).json(201, body)],
-            wake(open(), 80, None, None),
-        );
+    for body in ["", "garbage", "[]", r#"{"sandboxID":"other","nodeIP":"10.0.0.5"}"#, r#"{"nodeIP":5}"#] {
+        let outcome = resume(vec![Step::on(CONNECT).json(201, body)], wake(open(), 80, None, None));
         let outcome = outcome.await;
-        assert!(
-            matches!(outcome, Err(WakeError::Unavailable(_))),
-            "{body}: {outcome:?}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{body}: {outcome:?}");
     }
 }
 
@@ -577,48 +422,27 @@ async fn who_may_not_wake_causes_no_wake() {
             }),
         })
     };
-    let shut = Some(Sleep {
-        barred: None,
-        access: Some(Access {
-            private: true,
-            ..Access::default()
-        }),
-    });
+    let shut = Some(Sleep { barred: None, access: Some(Access { private: true, ..Access::default() }) });
     // No step: any request would fail the test.
     for (wake, want) in [
-        (
-            wake(locked(None), 80, None, None),
-            Denial::TrafficTokenMissing,
-        ),
-        (
-            wake(locked(None), 80, Some("x"), Some("e")),
-            Denial::TrafficTokenInvalid,
-        ),
+        (wake(locked(None), 80, None, None), Denial::TrafficTokenMissing),
+        (wake(locked(None), 80, Some("x"), Some("e")), Denial::TrafficTokenInvalid),
         (wake(locked(None), 49983, Some("t"), None), Denial::Denied),
         (wake(locked(None), 49983, None, Some("x")), Denial::Denied),
         (wake(shut, 80, Some(""), None), Denial::TrafficTokenInvalid),
     ] {
         let outcome = resume(vec![], wake).await;
-        assert!(
-            matches!(outcome, Err(WakeError::Denied(denial)) if denial == want),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Denied(denial)) if denial == want), "{outcome:?}");
     }
     for reason in [Reason::AutoResumeOff, Reason::FilesystemOnly] {
         let outcome = resume(vec![], wake(locked(Some(reason)), 80, Some("t"), None)).await;
-        assert!(
-            matches!(outcome, Err(WakeError::Gone(barred)) if barred == reason),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Gone(barred)) if barred == reason), "{outcome:?}");
     }
 }
 
 #[tokio::test]
 async fn what_the_catalog_did_not_tell_is_asked_before_a_wake() {
-    let untold = Sleep {
-        barred: None,
-        access: None,
-    };
+    let untold = Sleep { barred: None, access: None };
     for sleep in [None, Some(untold)] {
         let asked = |access| wake(sleep.clone(), 49983, None, access);
 
@@ -626,80 +450,46 @@ async fn what_the_catalog_did_not_tell_is_asked_before_a_wake() {
         assert_eq!(facts(&placement.expect("it runs")).0, Some("10.0.0.5"));
 
         let outcome = resume(vec![Step::on(GET).json(200, PAUSED)], asked(Some("wrong"))).await;
-        assert!(
-            matches!(outcome, Err(WakeError::Denied(Denial::Denied))),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Denied(Denial::Denied))), "{outcome:?}");
 
         let connected = r#"{"nodeIP":"10.0.0.6","startedAt":"later"}"#;
-        let steps = vec![
-            Step::on(GET).header("x-api-key", KEY).json(200, PAUSED),
-            Step::on(CONNECT).json(201, connected),
-        ];
-        let placement = resume(steps, asked(Some("envd-secret")))
-            .await
-            .expect("woken");
+        let steps =
+            vec![Step::on(GET).header("x-api-key", KEY).json(200, PAUSED), Step::on(CONNECT).json(201, connected)];
+        let placement = resume(steps, asked(Some("envd-secret"))).await.expect("woken");
         let envd = Some("envd-secret".to_owned());
-        assert_eq!(
-            facts(&placement),
-            (Some("10.0.0.6"), Some("later"), envd, false, None)
-        );
+        assert_eq!(facts(&placement), (Some("10.0.0.6"), Some("later"), envd, false, None));
 
         let barred = r#"{"sandboxID":"abc","state":"paused"}"#;
         let outcome = resume(vec![Step::on(GET).json(200, barred)], asked(None)).await;
-        assert!(
-            matches!(outcome, Err(WakeError::Gone(Reason::AutoResumeOff))),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Gone(Reason::AutoResumeOff))), "{outcome:?}");
 
         let expired = r#"{"error_code":"expired"}"#;
         let outcome = resume(vec![Step::on(GET).json(404, expired)], asked(None)).await;
-        assert!(
-            matches!(outcome, Err(WakeError::Gone(Reason::Expired))),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Gone(Reason::Expired))), "{outcome:?}");
 
         let outcome = resume(vec![Step::on(GET).json(503, "{}")], asked(None)).await;
-        assert!(
-            matches!(outcome, Err(WakeError::Unavailable(_))),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{outcome:?}");
     }
 }
 
 #[tokio::test]
 async fn no_secret_stands_in_an_error() {
     let secrets = [KEY, "hunter2", "envd-secret"];
-    let echo =
-        format!(r#"{{"sandboxID":"{KEY}","envdAccessToken":"envd-secret","message":"{KEY}"}}"#);
+    let echo = format!(r#"{{"sandboxID":"{KEY}","envdAccessToken":"envd-secret","message":"{KEY}"}}"#);
     let garbage = format!("HTTP/1.1 {KEY} envd-secret\r\n\r\n");
     let mut texts = Vec::new();
     for (get, connect) in [
-        (
-            Step::on(GET).json(401, &echo),
-            Step::on(CONNECT).json(401, &echo),
-        ),
-        (
-            Step::on(GET).json(200, &echo),
-            Step::on(CONNECT).json(200, &echo),
-        ),
-        (
-            Step::on(GET).json(200, KEY),
-            Step::on(CONNECT).json(429, &echo),
-        ),
-        (
-            Step::on(GET).raw(garbage.clone()),
-            Step::on(CONNECT).raw(garbage.clone()),
-        ),
+        (Step::on(GET).json(401, &echo), Step::on(CONNECT).json(401, &echo)),
+        (Step::on(GET).json(200, &echo), Step::on(CONNECT).json(200, &echo)),
+        (Step::on(GET).json(200, KEY), Step::on(CONNECT).json(429, &echo)),
+        (Step::on(GET).raw(garbage.clone()), Step::on(CONNECT).raw(garbage.clone())),
         (Step::on(GET).raw(""), Step::on(CONNECT).raw("")),
     ] {
         let server = ScriptedHttp::start([get, connect]).await;
         let base = format!("http://user:hunter2@{}/", server.address());
         let error = catalog_at(&base).locate(&id()).await.expect_err("a fault");
         texts.push(format!("{error} {error:?}"));
-        let error = resumer_at(&base)
-            .resume(&wake(open(), 80, None, None))
-            .await;
+        let error = resumer_at(&base).resume(&wake(open(), 80, None, None)).await;
         let error = error.expect_err("a fault");
         texts.push(format!("{error} {error:?}"));
     }
@@ -723,16 +513,9 @@ async fn the_configuration_chooses_the_adapter() {
     let node = Node::new("10.0.0.5").expect("a node");
     let fixed = config::Catalog::Static(BTreeMap::from([(id(), node)]));
     let catalog = AnyCatalog::new(&fixed).expect("a catalog");
-    assert!(matches!(
-        catalog.locate(&id()).await,
-        Ok(Located::Running(_))
-    ));
+    assert!(matches!(catalog.locate(&id()).await, Ok(Located::Running(_))));
 
-    let server = ScriptedHttp::start([
-        Step::on(GET).json(200, PAUSED),
-        Step::on(CONNECT).json(409, "{}"),
-    ])
-    .await;
+    let server = ScriptedHttp::start([Step::on(GET).json(200, PAUSED), Step::on(CONNECT).json(409, "{}")]).await;
     let base = url(&format!("http://{}", server.address()));
     let rest = config::Catalog::Rest(config::RestCatalog {
         url: base.clone(),
@@ -741,10 +524,7 @@ async fn the_configuration_chooses_the_adapter() {
         node_pointer: "/nodeIP".into(),
     });
     let catalog = AnyCatalog::new(&rest).expect("a catalog");
-    assert!(matches!(
-        catalog.locate(&id()).await,
-        Ok(Located::Asleep(_))
-    ));
+    assert!(matches!(catalog.locate(&id()).await, Ok(Located::Asleep(_))));
 
     let mut settings = config::Resume {
         rest: None,
@@ -762,8 +542,5 @@ async fn the_configuration_chooses_the_adapter() {
     });
     let resumer = AnyResumer::new(&settings).expect("a resumer");
     let outcome = resumer.resume(&wake(open(), 80, None, None)).await;
-    assert!(
-        matches!(outcome, Err(WakeError::Transitioning)),
-        "{outcome:?}"
-    );
+    assert!(matches!(outcome, Err(WakeError::Transitioning)), "{outcome:?}");
 }

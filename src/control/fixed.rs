@@ -23,11 +23,7 @@ impl FixedCatalog {
 impl Catalog for FixedCatalog {
     async fn locate(&self, id: &SandboxId) -> Result<Located, CatalogError> {
         Ok(match self.nodes.get(id) {
-            Some(node) => Located::Running(Placement {
-                node: Some(node.clone()),
-                execution: None,
-                access: None,
-            }),
+            Some(node) => Located::Running(Placement { node: Some(node.clone()), execution: None, access: None }),
             None => Located::Gone(Reason::Unknown),
         })
     }
@@ -46,9 +42,6 @@ mod tests {
             panic!("it is listed");
         };
         assert_eq!(placement.node, Some(node));
-        assert!(matches!(
-            catalog.locate(&id("b")).await,
-            Ok(Located::Gone(Reason::Unknown))
-        ));
+        assert!(matches!(catalog.locate(&id("b")).await, Ok(Located::Gone(Reason::Unknown))));
     }
 }

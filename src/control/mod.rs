@@ -105,12 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_resumer_sleep_is_final() {
-        let asleep = |barred| {
-            Some(Sleep {
-                barred,
-                access: None,
-            })
-        };
+        let asleep = |barred| Some(Sleep { barred, access: None });
         for (sleep, want) in [
             (None, Reason::Unknown),
             (asleep(None), Reason::AutoResumeOff),
@@ -118,11 +113,7 @@ mod tests {
         ] {
             let wake = Wake {
                 id: SandboxId::new("a").expect("an id"),
-                credentials: Credentials {
-                    port: Port::ENVD,
-                    traffic_token: None,
-                    access_token: None,
-                },
+                credentials: Credentials { port: Port::ENVD, traffic_token: None, access_token: None },
                 sleep,
             };
             let outcome = AnyResumer::None.resume(&wake).await;

@@ -89,10 +89,7 @@ fn a_host_names_port_and_sandbox() {
         (&"a".repeat(10_000), "InvalidHost"),
     ] {
         // Headers that would do on a shared Host never help a Host that names somebody.
-        for spoof in [
-            &[][..],
-            &[("E2b-Sandbox-Id", "b"), ("E2b-Sandbox-Port", "9")],
-        ] {
+        for spoof in [&[][..], &[("E2b-Sandbox-Id", "b"), ("E2b-Sandbox-Port", "9")]] {
             let lines = [&[("host", host)], spoof].concat();
             let routed = route(&head(&lines), &Rules::default());
             assert_eq!(told(&routed), want, "{host}");
@@ -116,10 +113,7 @@ fn shared_hosts_route_by_headers() {
         ("[::1]", None),
         ("[2001:db8::1]:3002", None),
         ("sandbox.e2b.app", Some("3000-abc.e2b.app")),
-        (
-            "Sandbox.Foreign.Example:8443",
-            Some("3000-abc.foreign.example:8443"),
-        ),
+        ("Sandbox.Foreign.Example:8443", Some("3000-abc.foreign.example:8443")),
         ("sandbox.localhost.", Some("3000-abc.localhost")),
         ("proxy.internal", Some("3000-abc.proxy.internal")),
         ("proxy.internal:3002", Some("3000-abc.proxy.internal:3002")),
@@ -160,11 +154,7 @@ fn routing_headers_are_needed_once_each() {
     ] {
         for host in ["sandbox.dom", "10.0.0.1"] {
             let lines = [&[("host", host)], lines].concat();
-            assert_eq!(
-                told(&route(&head(&lines), &Rules::default())),
-                want,
-                "{lines:?}"
-            );
+            assert_eq!(told(&route(&head(&lines), &Rules::default())), want, "{lines:?}");
         }
     }
 }
@@ -183,11 +173,7 @@ fn only_listed_domains_and_what_is_below_them() {
         ("80-id.app", "UnknownDomain"),
         ("x.e2b.app", "InvalidHost"),
     ] {
-        assert_eq!(
-            told(&route(&head(&[("host", host)]), &rules)),
-            want,
-            "{host}"
-        );
+        assert_eq!(told(&route(&head(&[("host", host)]), &rules)), want, "{host}");
     }
 }
 
@@ -206,10 +192,7 @@ fn a_default_port_makes_a_bare_id_a_name() {
         let routed = route(&head(&[("host", host)]), &rules);
         assert_eq!(told(&routed), want, "{host}");
         let shared = routed.ok().and_then(|target| target.shared);
-        assert_eq!(
-            shared.as_ref().map(HeaderValue::as_bytes),
-            own.map(str::as_bytes)
-        );
+        assert_eq!(shared.as_ref().map(HeaderValue::as_bytes), own.map(str::as_bytes));
     }
 }
 
@@ -242,19 +225,9 @@ fn target_and_host_must_mean_the_same() {
         (V2, "http://80-a.dom/x", &[], "80-a.dom"),
         (V2, "http://80-a.dom/x", &["80-a.dom"], "80-a.dom"),
         (V2, "http://80-a.dom/x", &["80-b.dom"], "InvalidHost"),
-        (
-            V2,
-            "http://80-a.dom/x",
-            &["80-a.dom", "80-a.dom"],
-            "InvalidHost",
-        ),
+        (V2, "http://80-a.dom/x", &["80-a.dom", "80-a.dom"], "InvalidHost"),
         (V11, "http://user@80-a.dom/x", &["80-a.dom"], "InvalidHost"),
-        (
-            V11,
-            "http://user@80-a.dom/x",
-            &["user@80-a.dom"],
-            "InvalidHost",
-        ),
+        (V11, "http://user@80-a.dom/x", &["user@80-a.dom"], "InvalidHost"),
         (V2, "http://u:p@80-a.dom/x", &[], "InvalidHost"),
         (V11, "80-a.dom:80", &["80-a.dom:80"], "InvalidHost"),
     ] {
@@ -271,10 +244,7 @@ fn target_and_host_must_mean_the_same() {
 fn connect_is_refused() {
     let mut head = head(&[("host", "80-a.dom")]);
     head.method = Method::CONNECT;
-    assert_eq!(
-        route(&head, &Rules::default()),
-        Err(Misrouted::ConnectMethod)
-    );
+    assert_eq!(route(&head, &Rules::default()), Err(Misrouted::ConnectMethod));
 }
 
 proptest! {

@@ -84,6 +84,11 @@ impl Hold {
         Self { budget, digest: None, wakes: 0, transitioning: false, held: Duration::ZERO }
     }
 
+    /// The same caller, held on another occasion: with the whole budget.
+    pub(crate) fn again(&self, budget: Duration) -> Self {
+        Self { digest: self.digest, ..Self::new(budget) }
+    }
+
     /// When a request that is held from `now` on has waited enough.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         now + self.budget.saturating_sub(self.held)
@@ -153,7 +158,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         since: Instant,
     ) -> Result<Arc<Route>, Unresolved> {
         let digest = *hold.digest.get_or_insert_with(|| ask.credentials.digest());
-        let mut seat = None;
+        let (mut seat, mut parked) = (None, false);
         let started = Instant::now();
         let deadline = hold.deadline(started);
         let outcome = loop {
@@ -173,19 +178,24 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 Answer::Go(route) => break Ok(route),
                 Answer::Refuse(refusal) => break Err(refusal.into()),
                 Answer::None => break Err(Unresolved::Unavailable),
-                Answer::Park(mut ticket) => match ticket.wait(deadline).await {
-                    Rung::Landed(ending) => {
-                        hold.wakes += u8::from(ending == Ending::Woken);
-                        hold.transitioning |= ending == Ending::Transitioning;
+                Answer::Park(mut ticket) => {
+                    parked = true;
+                    match ticket.wait(deadline).await {
+                        Rung::Landed(ending) => {
+                            hold.wakes += u8::from(ending == Ending::Woken);
+                            hold.transitioning |= ending == Ending::Transitioning;
+                        }
+                        Rung::TooLate if ticket.transitioning() || hold.transitioning => {
+                            break Err(Unresolved::StillTransitioning);
+                        }
+                        Rung::TooLate => break Err(Unresolved::HoldTimeout),
                     }
-                    Rung::TooLate if ticket.transitioning() || hold.transitioning => {
-                        break Err(Unresolved::StillTransitioning);
-                    }
-                    Rung::TooLate => break Err(Unresolved::HoldTimeout),
-                },
+                }
             }
         };
-        hold.held += started.elapsed();
+        if parked {
+            hold.held += started.elapsed();
+        }
         outcome
     }
 

@@ -35,12 +35,7 @@ enum Reply {
 impl Step {
     /// Expects this request line without its version, e.g. `GET /sandboxes/a`; no reply is set yet.
     pub(crate) fn on(request: &str) -> Self {
-        Self {
-            request: request.into(),
-            lines: Vec::new(),
-            body: None,
-            reply: Reply::Hang,
-        }
+        Self { request: request.into(), lines: Vec::new(), body: None, reply: Reply::Hang }
     }
 
     /// Also expects this header, once, with this value.
@@ -99,10 +94,7 @@ impl Step {
     }
 
     fn bytes(mut self, bytes: impl Into<Vec<u8>>, close: bool) -> Self {
-        self.reply = Reply::Bytes {
-            bytes: bytes.into(),
-            close,
-        };
+        self.reply = Reply::Bytes { bytes: bytes.into(), close };
         self
     }
 }
@@ -137,11 +129,7 @@ impl ScriptedHttp {
                 tokio::spawn(serve(socket, Arc::clone(&shared)));
             }
         });
-        Self {
-            address,
-            state,
-            accepting,
-        }
+        Self { address, state, accepting }
     }
 
     /// Where it listens.
@@ -162,20 +150,9 @@ impl Drop for ScriptedHttp {
         if std::thread::panicking() {
             return;
         }
-        let faults = self
-            .state
-            .faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        assert!(
-            faults.is_empty(),
-            "the script was not followed: {faults:#?}"
-        );
-        let steps = self
-            .state
-            .steps
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let faults = self.state.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(faults.is_empty(), "the script was not followed: {faults:#?}");
+        let steps = self.state.steps.lock().unwrap_or_else(PoisonError::into_inner);
         let left: Vec<_> = steps.iter().map(|step| &step.request).collect();
         assert!(left.is_empty(), "these requests never came: {left:?}");
     }
@@ -192,11 +169,7 @@ async fn serve(mut socket: TcpStream, state: Arc<State>) {
             Some(step) => request.differences(step),
             None => vec![format!("nothing was expected, {:?} came", request.line)],
         };
-        state
-            .faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend(faults);
+        state.faults.lock().unwrap_or_else(PoisonError::into_inner).extend(faults);
         let Some(step) = step else { return };
         match step.reply {
             Reply::Bytes { bytes, close } => {
@@ -239,19 +212,13 @@ impl Request {
             let values = self.headers.iter().filter(|(key, _)| key == name);
             let values: Vec<_> = values.map(|(_, value)| value).collect();
             if values != [want] {
-                faults.push(format!(
-                    "{}: {name}: {want:?} expected, {values:?} came",
-                    step.request
-                ));
+                faults.push(format!("{}: {name}: {want:?} expected, {values:?} came", step.request));
             }
         }
         if let Some(want) = &step.body
             && self.body != *want
         {
-            faults.push(format!(
-                "{}: body {want:?} expected, {:?} came",
-                step.request, self.body
-            ));
+            faults.push(format!("{}: body {want:?} expected, {:?} came", step.request, self.body));
         }
         faults
     }
@@ -277,11 +244,7 @@ async fn read_request(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Re
             let rest = buffer.split_off(end + 4 + length);
             let body = String::from_utf8_lossy(&buffer[end + 4..]).into_owned();
             *buffer = rest;
-            return Some(Request {
-                line,
-                headers,
-                body,
-            });
+            return Some(Request { line, headers, body });
         }
         if socket.read_buf(buffer).await.ok()? == 0 {
             return None;

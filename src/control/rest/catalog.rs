@@ -23,10 +23,7 @@ pub struct RestCatalog {
 impl RestCatalog {
     /// Makes the client; asks nothing yet. Needs [`crate::control::install_tls_provider`].
     pub fn new(settings: &config::RestCatalog) -> Result<Self, SetupError> {
-        Ok(Self {
-            api: Api::new(&settings.url, &settings.api_key)?,
-            node_pointer: settings.node_pointer.clone(),
-        })
+        Ok(Self { api: Api::new(&settings.url, &settings.api_key)?, node_pointer: settings.node_pointer.clone() })
     }
 }
 
@@ -51,7 +48,5 @@ pub(super) async fn look(api: &Api, id: &SandboxId, node_pointer: &str) -> Resul
             _ => Err(answer.unexpected()),
         }
     };
-    found
-        .await
-        .map_err(|fault| format!("GET /sandboxes/{id}: {fault}"))
+    found.await.map_err(|fault| format!("GET /sandboxes/{id}: {fault}"))
 }

@@ -76,11 +76,7 @@ impl Detail {
     }
 
     pub(super) fn placement(self) -> Placement {
-        Placement {
-            node: self.node,
-            execution: self.started_at,
-            access: Some(self.locks.into()),
-        }
+        Placement { node: self.node, execution: self.started_at, access: Some(self.locks.into()) }
     }
 }
 
@@ -135,11 +131,7 @@ impl From<Locks> for Access {
 
 impl From<Access> for Locks {
     fn from(access: Access) -> Self {
-        Self {
-            envd_token: access.envd_token,
-            private: Some(access.private),
-            traffic_token: access.traffic_token,
-        }
+        Self { envd_token: access.envd_token, private: Some(access.private), traffic_token: access.traffic_token }
     }
 }
 

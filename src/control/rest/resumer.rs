@@ -42,8 +42,7 @@ impl RestResumer {
 
     /// The call that wakes, on behalf of somebody who may; `known` are the locks known so far.
     async fn connect(&self, id: &SandboxId, known: Access) -> Result<Placement, WakeError> {
-        let unavailable =
-            |fault: Fault| WakeError::Unavailable(format!("POST /sandboxes/{id}/connect: {fault}"));
+        let unavailable = |fault: Fault| WakeError::Unavailable(format!("POST /sandboxes/{id}/connect: {fault}"));
         let answer = self.api.connect(id, self.sandbox_timeout).await;
         let answer = answer.map_err(unavailable)?;
         match answer.status {
@@ -75,12 +74,7 @@ impl RestResumer {
 
     fn exhausted(&self, answer: &Answer) -> WakeError {
         let message = self.api.message(answer);
-        WakeError::Exhausted(
-            message
-                .as_deref()
-                .unwrap_or("too many sandboxes are running")
-                .into(),
-        )
+        WakeError::Exhausted(message.as_deref().unwrap_or("too many sandboxes are running").into())
     }
 }
 
@@ -100,9 +94,7 @@ impl Resumer for RestResumer {
             return Err(WakeError::Gone(reason));
         }
         let access = sleep.access.unwrap_or_default();
-        access
-            .check_wake(&wake.credentials)
-            .map_err(WakeError::Denied)?;
+        access.check_wake(&wake.credentials).map_err(WakeError::Denied)?;
         self.connect(&wake.id, access).await
     }
 }

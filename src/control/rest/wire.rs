@@ -73,10 +73,7 @@ impl Api {
     /// `POST /sandboxes/{id}/connect`, marked as caused by traffic, not by the owner.
     pub(super) async fn connect(&self, id: &SandboxId, timeout: Duration) -> Result<Answer, Fault> {
         let body = serde_json::json!({ "timeout": timeout.as_secs() });
-        let request = self
-            .request(Method::POST, id, Some("connect"))
-            .header("x-client-proxy-wake", "1")
-            .json(&body);
+        let request = self.request(Method::POST, id, Some("connect")).header("x-client-proxy-wake", "1").json(&body);
         self.call(request).await
     }
 
@@ -84,23 +81,14 @@ impl Api {
         let mut url = self.base.clone();
         // Never an error: the constructor refused what has no path.
         if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty()
-                .extend(["sandboxes", id.as_str()])
-                .extend(verb);
+            path.pop_if_empty().extend(["sandboxes", id.as_str()]).extend(verb);
         }
-        self.client
-            .request(method, url)
-            .header("x-api-key", &self.key)
-            .header(http::header::ACCEPT, "application/json")
+        self.client.request(method, url).header("x-api-key", &self.key).header(http::header::ACCEPT, "application/json")
     }
 
     async fn call(&self, request: RequestBuilder) -> Result<Answer, Fault> {
         let mut response = request.send().await.map_err(told)?;
-        let mut answer = Answer {
-            status: response.status(),
-            body: Vec::new(),
-            oversize: false,
-        };
+        let mut answer = Answer { status: response.status(), body: Vec::new(), oversize: false };
         while let Some(chunk) = response.chunk().await.map_err(told)? {
             if answer.body.len() + chunk.len() > MAX_BODY {
                 answer.oversize = true;
@@ -116,12 +104,7 @@ impl Api {
     pub(super) fn message(&self, answer: &Answer) -> Option<String> {
         const MAX_CHARS: usize = 500;
         let body = answer.json().ok()?;
-        let text: String = body
-            .get("message")?
-            .as_str()?
-            .chars()
-            .filter(|char| !char.is_control())
-            .collect();
+        let text: String = body.get("message")?.as_str()?.chars().filter(|char| !char.is_control()).collect();
         let text = match self.key.to_str() {
             Ok(key) if !key.is_empty() => text.replace(key, "***"),
             _ => text,
@@ -134,9 +117,7 @@ impl Api {
 impl fmt::Debug for Api {
     /// Without the URL, which may hold credentials, and the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api")
-            .field("host", &self.base.host_str())
-            .finish_non_exhaustive()
+        f.debug_struct("Api").field("host", &self.base.host_str()).finish_non_exhaustive()
     }
 }
 
@@ -147,8 +128,7 @@ impl Answer {
             return Err(format!("the answer is longer than {MAX_BODY} bytes"));
         }
         // serde_json's texts name places and kinds, never content.
-        serde_json::from_slice(&self.body)
-            .map_err(|error| format!("the answer is not JSON: {error}"))
+        serde_json::from_slice(&self.body).map_err(|error| format!("the answer is not JSON: {error}"))
     }
 
     /// What an error's body says was the reason that the sandbox is not there.

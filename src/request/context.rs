@@ -1,0 +1,177 @@
+//! The facts of one request, gathered on its way and written down when it is over: on drop, so that a
+//! request whose client left is counted like any other.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, uri::PathAndQuery};
+use tokio::time::Instant;
+
+use super::Site;
+use crate::{
+    config::AccessLog,
+    forward::headers::REQUEST_ID,
+    telemetry::metrics::Origin,
+    types::{Port, SandboxId, Woken},
+};
+
+/// One request. Its end is when this is dropped.
+pub(crate) struct Context {
+    site: Arc<Site>,
+    started: Instant,
+    pub(crate) request_id: HeaderValue,
+    pub(crate) client: IpAddr,
+    method: Method,
+    path: Option<PathAndQuery>,
+    pub(crate) target: Option<(SandboxId, Port)>,
+    pub(crate) held: Duration,
+    pub(crate) woken: Option<Woken>,
+    answer: Option<Answer>,
+    bytes: u64,
+    ended: Ended,
+}
+
+struct Answer {
+    status: u16,
+    origin: Origin,
+    error: &'static str,
+    after: Duration,
+}
+
+/// Who ended the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Not over when it was dropped: the client left.
+    ByClient,
+    /// The whole answer was handed over.
+    Well,
+    /// The sandbox's answer broke off.
+    BySandbox,
+}
+
+/// What nginx writes for a client that left before an answer.
+const CLIENT_CLOSED: u16 = 499;
+const MAX_REQUEST_ID: usize = 128;
+
+impl Context {
+    pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, client: IpAddr) -> Self {
+        Self {
+            started: Instant::now(),
+            request_id: request_id(&head.headers),
+            client,
+            method: head.method.clone(),
+            path: (site.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
+            target: None,
+            held: Duration::ZERO,
+            woken: None,
+            answer: None,
+            bytes: 0,
+            ended: Ended::ByClient,
+            site: site.clone(),
+        }
+    }
+
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The head of the answer is known.
+    pub(crate) fn answered(&mut self, status: StatusCode, origin: Origin, error: &'static str) {
+        let after = self.started.elapsed();
+        self.site.metrics.time_to_first_byte.record(after);
+        self.answer = Some(Answer { status: status.as_u16(), origin, error, after });
+    }
+
+    /// `Server-Timing` of a request that was held: for how long, and how long its wake took.
+    pub(crate) fn server_timing(&self) -> Option<HeaderValue> {
+        if self.held.is_zero() {
+            return None;
+        }
+        let milliseconds = |duration: Duration| duration.as_secs_f64() * 1000.0;
+        let mut text = format!("hold;dur={:.1}", milliseconds(self.held));
+        if let Some(woken) = self.woken {
+            use std::fmt::Write as _;
+            let _ = write!(text, ", resume;dur={:.1}", milliseconds(woken.took));
+        }
+        HeaderValue::try_from(text).ok()
+    }
+
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    pub(crate) fn finished(&mut self) {
+        self.ended = Ended::Well;
+    }
+
+    pub(crate) fn cut_by_sandbox(&mut self) {
+        self.ended = Ended::BySandbox;
+    }
+
+    fn write(&self, status: u16, origin: Origin, error: &'static str, total: Duration) {
+        let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let (sandbox, port) = match &self.target {
+            Some((sandbox, port)) => (sandbox.as_str(), port.get()),
+            None => ("", 0),
+        };
+        tracing::info!(
+            target: "access",
+            request_id = self.request_id.to_str().unwrap_or_default(),
+            client = %self.client,
+            sandbox,
+            port,
+            method = self.method.as_str(),
+            path = self.path.as_ref().map_or("", PathAndQuery::path),
+            status,
+            origin = origin.as_str(),
+            error,
+            bytes = self.bytes,
+            held_ms = milliseconds(self.held),
+            head_ms = milliseconds(self.answer.as_ref().map_or(total, |answer| answer.after)),
+            total_ms = milliseconds(total),
+            ended_by = match self.ended {
+                Ended::Well => "",
+                Ended::ByClient => "client",
+                Ended::BySandbox => "sandbox",
+            },
+            "request"
+        );
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let total = self.started.elapsed();
+        let (status, origin, error) = match &self.answer {
+            Some(answer) => (answer.status, answer.origin, answer.error),
+            None => (CLIENT_CLOSED, Origin::Proxy, "client_closed"),
+        };
+        let metrics = &self.site.metrics;
+        metrics.request(origin, status, error);
+        metrics.request_duration.record(total);
+        if !self.held.is_zero() {
+            metrics.hold_duration.record(self.held);
+        }
+        let wanted = match self.site.access {
+            AccessLog::All => true,
+            AccessLog::Errors => !error.is_empty() || self.ended == Ended::BySandbox,
+            AccessLog::Off => false,
+        };
+        if wanted {
+            self.write(status, origin, error, total);
+        }
+    }
+}
+
+/// The client's own id if it is one line of printable ASCII, else 128 random bits.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let printable = |value: &&HeaderValue| {
+        (1..=MAX_REQUEST_ID).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
+    };
+    match headers.get(REQUEST_ID).filter(printable) {
+        Some(given) => given.clone(),
+        None => {
+            let id = format!("{:032x}", fastrand::u128(..));
+            HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+        }
+    }
+}

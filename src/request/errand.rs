@@ -1,0 +1,223 @@
+//! There and back: where the sandbox runs, the request sent there, and the rules for sending it again.
+//!
+//! Again means: the place did not have the sandbox, so that no sandbox can have seen the request, and
+//! looking once more gave another place or a wake. In direct mode also: the sandbox may have been
+//! frozen while its answer is awaited; then it is woken, and the same exchange goes on.
+
+use std::{future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
+
+use http::{Response, request::Parts};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout_at};
+
+use super::{context::Context, failure::Failure, handle::Handler};
+use crate::{
+    config::Mode,
+    forward::{Destination, DialError, Download, Ladder, SendError, Slot, Upload, says_not_found},
+    route::Target,
+    sandbox::{
+        Ask, Hold, Trigger, Unresolved,
+        ports::{Catalog, Resumer},
+    },
+    types::{Credentials, Route},
+};
+
+/// A sandbox gone again right after its wake is woken once more; that is the third sending.
+const MAX_SENDINGS: usize = 3;
+/// How long after a wake a port may still be about to open.
+const JUST_WOKEN: Duration = Duration::from_secs(10);
+
+/// One request on its way.
+pub(super) struct Errand<'a, C, R> {
+    handler: &'a Handler<C, R>,
+    target: &'a Target,
+    ask: Ask<'a>,
+    head: Parts,
+    upload: Upload<Incoming>,
+    hold: Hold,
+}
+
+/// What the errand came back with.
+pub(super) struct Brought {
+    pub(super) answer: Response<Download>,
+    /// The sandbox's connection, counted until the answer's body ends.
+    pub(super) slot: Option<Slot>,
+}
+
+/// The place did not have the sandbox. What that means is told if looking again does not help.
+enum Missing {
+    NoNode,
+    Unreachable(DialError),
+    /// An answer in a node's words; an application can say them too.
+    Disowned(Brought),
+}
+
+enum Sent {
+    Answered(Brought),
+    Missing(Missing),
+}
+
+impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
+    pub(super) fn new(
+        handler: &'a Handler<C, R>,
+        target: &'a Target,
+        credentials: &'a Credentials,
+        trigger: &'a dyn Fn() -> Trigger,
+        head: Parts,
+        upload: Upload<Incoming>,
+    ) -> Self {
+        let ask = Ask { sandbox: &target.sandbox, credentials, trigger };
+        Self { handler, target, ask, head, upload, hold: Hold::new(handler.site.hold_timeout) }
+    }
+
+    /// Runs it; what it was held for is written into `context`.
+    pub(super) async fn run(mut self, context: &mut Context) -> Result<Brought, Failure> {
+        let mut route = match self.handler.resolver.route(self.ask.sandbox, context.started()) {
+            Some(route) => route,
+            None => self.resolve(context.started(), context).await?,
+        };
+        for sending in 1.. {
+            self.admit(&route)?;
+            let missing = match self.send(&route, context).await? {
+                Sent::Answered(brought) => return Ok(brought),
+                Sent::Missing(missing) => missing,
+            };
+            self.handler.resolver.report(self.ask.sandbox, route.generation);
+            if sending == MAX_SENDINGS || !self.upload.repeatable() {
+                return self.told(missing);
+            }
+            let next = self.resolve(Instant::now(), context).await?;
+            if next.generation == route.generation {
+                return self.told(missing);
+            }
+            self.handler.site.metrics.retry("not_there");
+            route = next;
+        }
+        unreachable!("the loop ends at its last sending")
+    }
+
+    async fn resolve(&mut self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
+        let found = self.handler.resolver.resolve(&self.ask, &mut self.hold, since).await;
+        context.held = self.hold.held;
+        let found = found?;
+        if self.hold.saw_wake() {
+            context.woken = found.woken;
+        }
+        Ok(found)
+    }
+
+    /// In direct mode nobody behind this proxy guards the user ports.
+    fn admit(&self, route: &Route) -> Result<(), Failure> {
+        match &route.placement.access {
+            Some(access) if self.handler.site.mode == Mode::Direct => {
+                access.check_traffic(self.ask.credentials).map_err(Failure::Locked)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn send(&mut self, route: &Arc<Route>, context: &mut Context) -> Result<Sent, Failure> {
+        let site = &self.handler.site;
+        let slot = site.quota.take(self.ask.sandbox).map_err(|()| Failure::TooManyConnections)?;
+        let Some(destination) = self.destination(route) else { return Ok(Sent::Missing(Missing::NoNode)) };
+        let sending = self.handler.forwarder.send(&self.head, &self.upload, &destination);
+        let sent = match (site.mode, site.response_header_timeout) {
+            (Mode::Node, None) => sending.await,
+            (Mode::Node, Some(limit)) => {
+                tokio::time::timeout(limit, sending).await.map_err(|_| Failure::UpstreamTimeout)?
+            }
+            (Mode::Direct, _) => {
+                Box::pin(attend(self.handler, &self.ask, &mut self.hold, sending, route, context)).await?
+            }
+        };
+        match sent {
+            Ok(mut answer) => {
+                let disowned = site.mode == Mode::Node && says_not_found(&mut answer, self.ask.sandbox).await;
+                let brought = Brought { answer, slot };
+                Ok(if disowned { Sent::Missing(Missing::Disowned(brought)) } else { Sent::Answered(brought) })
+            }
+            Err(SendError::Dial(error)) => Ok(Sent::Missing(Missing::Unreachable(error))),
+            Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
+        }
+    }
+
+    fn destination(&self, route: &Route) -> Option<Destination<'a>> {
+        let site = &self.handler.site;
+        let Target { sandbox, port, .. } = self.target;
+        let address = site.address.render(route.placement.node.as_ref(), *port, sandbox)?;
+        let now = Instant::now();
+        let (pool_key, ladder) = match site.mode {
+            Mode::Node => (Some(Rc::from(&*address)), None),
+            Mode::Direct => {
+                // Another life at the same address is another party: no connection is inherited. User ports
+                // are not pooled at all.
+                let key = port.is_envd().then(|| format!("{address}#{}", route.generation.0).into());
+                let just_woken = route.woken.is_some_and(|woken| now < woken.at + JUST_WOKEN);
+                (key, just_woken.then(|| Ladder { deadline: self.hold.deadline(now) }))
+            }
+        };
+        Some(Destination { sandbox, address, pool_key, ladder })
+    }
+
+    /// Looking again did not help: what the caller is told.
+    fn told(&self, missing: Missing) -> Result<Brought, Failure> {
+        match missing {
+            // Byte for byte, whoever said it.
+            Missing::Disowned(brought) => Ok(brought),
+            Missing::NoNode => Err(Failure::NoNode),
+            Missing::Unreachable(DialError::Refused | DialError::NotItsListener)
+                if self.handler.site.mode == Mode::Direct =>
+            {
+                Err(Failure::PortClosed(self.target.port))
+            }
+            Missing::Unreachable(error) => Err(Failure::NodeUnreachable(error)),
+        }
+    }
+}
+
+/// Waits for the answer of a sandbox that may have been frozen meanwhile: its kernel takes connections
+/// and bytes, and nobody reads them. Looks for the sandbox again and again; if it sleeps, it is woken, and
+/// the same exchange goes on. Nothing is sent twice.
+async fn attend<C: Catalog, R: Resumer>(
+    handler: &Handler<C, R>,
+    ask: &Ask<'_>,
+    hold: &mut Hold,
+    sending: impl Future<Output = Result<Response<Download>, SendError>>,
+    route: &Arc<Route>,
+    context: &mut Context,
+) -> Result<Result<Response<Download>, SendError>, Failure> {
+    let mut sending = pin!(sending);
+    let limit = handler.site.response_header_timeout;
+    let mut generation = route.generation;
+    let mut give_up = limit.map(|limit| Instant::now() + limit);
+    loop {
+        let look = Instant::now() + handler.site.look_again;
+        let until = give_up.map_or(look, |give_up| give_up.min(look));
+        if let Ok(sent) = timeout_at(until, &mut sending).await {
+            return Ok(sent);
+        }
+        if give_up.is_some_and(|give_up| Instant::now() >= give_up) {
+            return Err(Failure::UpstreamTimeout);
+        }
+        let mut again = hold.again(handler.site.hold_timeout);
+        let found = tokio::select! {
+            biased;
+            sent = &mut sending => return Ok(sent),
+            found = handler.resolver.resolve(ask, &mut again, Instant::now()) => found,
+        };
+        match found {
+            Ok(found) if found.placement.node != route.placement.node => return Err(Failure::Moved),
+            Ok(found) if found.generation != generation => {
+                generation = found.generation;
+                hold.held += again.held;
+                context.held = hold.held;
+                context.woken = found.woken.or(context.woken);
+                // The time for an answer starts when there is somebody to give it.
+                give_up = limit.map(|limit| Instant::now() + limit);
+            }
+            // Nothing new; or nothing can be told now, and the exchange may well be alive.
+            Ok(_) | Err(Unresolved::Unavailable | Unresolved::TooManyHeld) => {}
+            Err(unresolved) => return Err(unresolved.into()),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The story of one request: who is meant, where it runs (waking it if need be), there and back.
+
+use std::{net::IpAddr, rc::Rc, sync::Arc};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::USER_AGENT, request::Parts};
+use hyper::body::Incoming;
+
+use super::{
+    Site,
+    context::Context,
+    errand::Errand,
+    failure::{Blame, Failure},
+    internal::is_internal,
+    reply::Reply,
+    respond::respond,
+};
+use crate::{
+    config::Mode,
+    forward::{
+        Forwarder, Upload,
+        headers::{self, ACCESS_TOKEN, Passage, TRAFFIC_TOKEN},
+    },
+    route::{Target, route},
+    sandbox::{
+        Resolver, Trigger,
+        ports::{Catalog, Resumer},
+    },
+    telemetry::metrics::Origin,
+    types::{Credentials, Secret},
+};
+
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// Handles the requests of one worker.
+pub(crate) struct Handler<C, R> {
+    pub(crate) site: Arc<Site>,
+    pub(crate) resolver: Arc<Resolver<C, R>>,
+    pub(crate) forwarder: Rc<Forwarder>,
+}
+
+impl<C: Catalog, R: Resumer> Handler<C, R> {
+    /// Answers one request. `peer` is the other end of its connection.
+    pub(crate) async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Reply> {
+        let (head, body) = request.into_parts();
+        let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
+        let mut context = Context::open(&self.site, &head, client);
+        let told = tokio::select! {
+            biased;
+            told = self.story(head, body, peer, &mut context) => told,
+            () = self.site.cut.cancelled() => Err(Failure::Draining),
+        };
+        match told {
+            Ok(answer) => self.pass_on(answer, context),
+            Err(failure) => Self::answer(&failure, context),
+        }
+    }
+
+    async fn story(
+        &self,
+        mut head: Parts,
+        body: Incoming,
+        peer: IpAddr,
+        context: &mut Context,
+    ) -> Result<super::errand::Brought, Failure> {
+        // Who is meant.
+        let target = route(&head, &self.site.rules)?;
+        context.target = Some((target.sandbox.clone(), target.port));
+        let direct = self.site.mode == Mode::Direct;
+        if direct && target.port.is_envd() && is_internal(head.uri.path()) {
+            return Err(Failure::InternalRoute);
+        }
+        let credentials = credentials(&head.headers, &target);
+        let trigger = trigger(&head, context.client);
+
+        // What goes upstream.
+        let (host, original_host) = self.upstream_host(&target);
+        let passage = Passage {
+            host,
+            original_host,
+            peer,
+            trusted: self.site.trusts(peer),
+            request_id: &context.request_id,
+            strip_traffic_token: direct,
+        };
+        headers::outbound(&mut head, passage);
+
+        // Where it runs, there and back; once more if it was not there.
+        let errand = Errand::new(self, &target, &credentials, &trigger, head, Upload::new(body));
+        errand.run(context).await
+    }
+
+    /// The Host to send, and the original one where it is another.
+    fn upstream_host(&self, target: &Target) -> (HeaderValue, Option<HeaderValue>) {
+        match &target.shared {
+            Some(own) if self.site.rewrite_shared_host => (own.clone(), Some(target.host.clone())),
+            _ => (target.host.clone(), None),
+        }
+    }
+
+    fn pass_on(&self, brought: super::errand::Brought, mut context: Context) -> Response<Reply> {
+        let (mut head, body) = brought.answer.into_parts();
+        headers::inbound(&mut head.headers);
+        context.answered(head.status, Origin::Sandbox, "");
+        if let Some(timing) = context.server_timing() {
+            head.headers.append(SERVER_TIMING, timing);
+        }
+        Response::from_parts(head, Reply::sandbox(body, context, brought.slot))
+    }
+
+    fn answer(failure: &Failure, mut context: Context) -> Response<Reply> {
+        let answer = respond(failure, context.target.as_ref(), &context.request_id);
+        tell(failure, &context, answer.status());
+        context.answered(answer.status(), Origin::Proxy, failure.code().meaning().word);
+        let timing = context.server_timing();
+        let mut answer = answer.map(|body| Reply::own(body, context));
+        if let Some(timing) = timing {
+            answer.headers_mut().insert(SERVER_TIMING, timing);
+        }
+        answer
+    }
+}
+
+/// Failures are logged once, here; a client's own faults only for those who look closely.
+fn tell(failure: &Failure, context: &Context, status: StatusCode) {
+    let request_id = context.request_id.to_str().unwrap_or_default();
+    let sandbox = context.target.as_ref().map(|(sandbox, _)| sandbox.as_str()).unwrap_or_default();
+    let code = failure.code().meaning().word;
+    match failure.blame() {
+        Blame::Client => tracing::debug!(request_id, sandbox, code, %status, error = %failure, "refused"),
+        Blame::Sandbox => tracing::info!(request_id, sandbox, code, %status, error = %failure, "the sandbox failed"),
+        Blame::Edge => tracing::warn!(request_id, sandbox, code, %status, error = %failure, "refused for lack of room"),
+        Blame::ControlPlane => {
+            tracing::warn!(request_id, sandbox, code, %status, error = %failure, "the control plane failed");
+        }
+    }
+}
+
+fn credentials(headers: &HeaderMap, target: &Target) -> Credentials {
+    let token = |name| headers.get(name).map(|value: &HeaderValue| Secret::new(value.as_bytes()));
+    Credentials { port: target.port, traffic_token: token(TRAFFIC_TOKEN), access_token: token(ACCESS_TOKEN) }
+}
+
+/// Who asks, told only if the request causes a wake.
+fn trigger(head: &Parts, client: IpAddr) -> impl Fn() -> Trigger + use<> {
+    let (user_agent, path) = (head.headers.get(USER_AGENT).cloned(), head.uri.clone());
+    move || {
+        let bounded = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
+        Trigger {
+            client,
+            user_agent: bounded(user_agent.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()),
+            path: bounded(path.path()),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Floor 3: the story of one request. Read `handle` first.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use ipnet::IpNet;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::{AccessLog, AddressTemplate, Mode},
+    forward::Quota,
+    route::Rules,
+    telemetry::Metrics,
+};
+
+mod context;
+mod errand;
+mod failure;
+mod handle;
+mod internal;
+mod reply;
+mod respond;
+
+pub(crate) use self::handle::Handler;
+
+/// What all requests of the process have in common.
+pub(crate) struct Site {
+    pub(crate) rules: Rules,
+    pub(crate) trusted_proxies: Vec<IpNet>,
+    pub(crate) mode: Mode,
+    pub(crate) address: AddressTemplate,
+    pub(crate) rewrite_shared_host: bool,
+    pub(crate) hold_timeout: Duration,
+    pub(crate) response_header_timeout: Option<Duration>,
+    /// Direct mode: no head of an answer in this time, and the sandbox is looked for again.
+    pub(crate) look_again: Duration,
+    pub(crate) quota: Quota,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) access: AccessLog,
+    pub(crate) cut: CancellationToken,
+}
+
+impl Site {
+    fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|net| net.contains(&peer))
+    }
+}

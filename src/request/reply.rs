@@ -1,0 +1,78 @@
+//! The body of an answer, counted: the request is over when it is dropped.
+
+use std::{
+    pin::Pin,
+    task::{Context as Task, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::context::Context;
+use crate::forward::{Download, Slot};
+
+/// What is sent to the client.
+pub(crate) struct Reply {
+    from: From,
+    context: Context,
+    /// The sandbox's connection is taken until the body ends.
+    _slot: Option<Slot>,
+}
+
+enum From {
+    Proxy(Bytes),
+    Sandbox(Box<Download>),
+}
+
+impl Reply {
+    pub(crate) fn own(body: Bytes, mut context: Context) -> Self {
+        if body.is_empty() {
+            context.finished();
+        }
+        Self { from: From::Proxy(body), context, _slot: None }
+    }
+
+    pub(crate) fn sandbox(body: Download, mut context: Context, slot: Option<Slot>) -> Self {
+        if body.is_end_stream() {
+            context.finished();
+        }
+        Self { from: From::Sandbox(Box::new(body)), context, _slot: slot }
+    }
+}
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { from, context, .. } = &mut *self;
+        let frame = match from {
+            From::Proxy(body) => Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(std::mem::take(body))))),
+            From::Sandbox(body) => Pin::new(&mut **body).poll_frame(task),
+        };
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => context.sent(frame.data_ref().map_or(0, Bytes::len)),
+            Poll::Ready(Some(Err(_))) => context.cut_by_sandbox(),
+            Poll::Ready(None) => context.finished(),
+            Poll::Pending => return Poll::Pending,
+        }
+        if self.is_end_stream() {
+            self.context.finished();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.from {
+            From::Proxy(body) => body.is_empty(),
+            From::Sandbox(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.from {
+            From::Proxy(body) => SizeHint::with_exact(body.len() as u64),
+            From::Sandbox(body) => body.size_hint(),
+        }
+    }
+}
