@@ -9,3 +9,5 @@ pub mod sandbox;
 
 #[cfg(feature = "dev")]
 pub mod dev;
+
+pub mod app;

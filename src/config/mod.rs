@@ -1,11 +1,63 @@
 //! Floor 1: what the operator decided, typed. Made only by [`Config::load`], which reports every fault
 //! of the file and the environment at once.
+//!
+//! ```text
+//! file ─▶ tree ◀─ env    every value knows where it was written
+//!          ▼
+//! sections ─▶ table      one call per key: its name, default and kind
+//!          ▼
+//! checks ─▶ reading      faults, or the effective configuration
+//! ```
+
+mod checks;
+mod env;
+mod fault;
+mod kinds;
+mod reading;
+mod sections;
+mod table;
+mod tree;
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use ipnet::IpNet;
 
+pub use self::{
+    env::Environment,
+    fault::{Fault, Faults, Place},
+};
 use crate::types::{Node, Port, SandboxId, Secret};
+
+/// A configuration without fault.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What the operator decided.
+    pub config: Config,
+    /// All that is in use, defaults too, as TOML with secrets masked.
+    pub effective: String,
+    /// What is allowed and yet likely not meant; one sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Reads a TOML file's bytes; the environment fills `${VAR}` in its strings and overrides its keys
+    /// (`CLIENT_PROXY__SERVER__WORKERS=4`). An empty file gives the defaults.
+    pub fn load(file: &[u8], env: &Environment) -> Result<Loaded, Faults> {
+        let mut root = tree::parse(file)?;
+        let mut faults = Vec::new();
+        env.overlay(&mut root, &mut faults);
+        let reading = reading::Reading::new(env, faults);
+        let config = sections::read(reading.root(root));
+        checks::faults(&config, &reading);
+        let effective = reading.finish()?;
+        let warnings = checks::warnings(&config);
+        Ok(Loaded {
+            config,
+            effective,
+            warnings,
+        })
+    }
+}
 
 /// The whole configuration; the tables of the file.
 #[derive(Clone, Debug)]
@@ -213,6 +265,13 @@ pub struct Shutdown {
     pub drain_delay: Duration,
     /// Then in-flight work is cut.
     pub drain_timeout: Duration,
+}
+
+impl Shutdown {
+    /// What a platform must allow between asking the process to end and ending it.
+    pub fn grace(&self) -> Duration {
+        self.drain_delay + self.drain_timeout
+    }
 }
 
 /// `[log]`
