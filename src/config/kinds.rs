@@ -12,7 +12,7 @@ use super::{
 use crate::types::{Node, Port, SandboxId, Secret};
 
 /// Far beyond any use, and far from where adding to a clock overflows.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// A text as a value of TOML; what may be a password in a URL is masked.
 pub(crate) fn toml(text: &str) -> String {
@@ -83,7 +83,7 @@ pub(crate) fn positive_or_off(text: &str) -> Result<Option<Duration>, Wrong> {
 /// How long a woken sandbox lives. The API counts whole seconds, and E2B never goes below 300.
 pub(crate) fn time_to_live(text: &str) -> Result<Duration, Wrong> {
     let duration = duration(text)?;
-    if duration < Duration::from_secs(300) {
+    if duration < Duration::from_mins(5) {
         return Err(Wrong::new("too short", "write at least \"300s\""));
     }
     if duration.subsec_nanos() != 0 {

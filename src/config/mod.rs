@@ -18,7 +18,7 @@ mod sections;
 mod table;
 mod tree;
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
 
 use ipnet::IpNet;
 
@@ -131,7 +131,7 @@ pub enum Catalog {
 }
 
 /// `[catalog] rest`
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RestCatalog {
     /// Base URL of the API.
     pub url: reqwest::Url,
@@ -141,6 +141,17 @@ pub struct RestCatalog {
     pub timeout: Duration,
     /// JSON pointer (RFC 6901) to the node in a sandbox's detail.
     pub node_pointer: String,
+}
+
+impl fmt::Debug for RestCatalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestCatalog")
+            .field("url", &fault::without_credentials(self.url.as_str()))
+            .field("api_key", &self.api_key)
+            .field("timeout", &self.timeout)
+            .field("node_pointer", &self.node_pointer)
+            .finish()
+    }
 }
 
 /// `[cache]`
@@ -172,7 +183,7 @@ pub struct Resume {
 }
 
 /// `[resume] rest`
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RestResume {
     /// Base URL of the API.
     pub url: reqwest::Url,
@@ -182,6 +193,17 @@ pub struct RestResume {
     pub sandbox_timeout: Duration,
     /// JSON pointer to the node, as in the catalog.
     pub node_pointer: String,
+}
+
+impl fmt::Debug for RestResume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestResume")
+            .field("url", &fault::without_credentials(self.url.as_str()))
+            .field("api_key", &self.api_key)
+            .field("sandbox_timeout", &self.sandbox_timeout)
+            .field("node_pointer", &self.node_pointer)
+            .finish()
+    }
 }
 
 /// Who owns the last hop.

@@ -4,7 +4,7 @@ use std::{cell::RefCell, fmt::Write as _};
 
 use super::{
     env::{Environment, variable_of},
-    fault::{Fault, Faults, Place, Wrong},
+    fault::{Fault, Faults, Place, Wrong, shown},
     table::Table,
     tree::Entries,
 };
@@ -173,11 +173,12 @@ impl Unknown {
             .max_by(|one, other| one.0.total_cmp(&other.0))
             // Below, two names have little more in common than a letter or two.
             .filter(|(likeness, _)| *likeness > 0.6);
+        // A known name in the wrong table says more than a similar one in this.
         let elsewhere = known.iter().find(|(_, name)| *name == key);
-        let remedy = if let Some((_, name)) = near {
-            format!("did you mean {}?", spell(&join(&table, name)))
-        } else if let Some((parent, name)) = elsewhere {
+        let remedy = if let Some((parent, name)) = elsewhere {
             format!("did you mean {}?", spell(&join(parent, name)))
+        } else if let Some((_, name)) = near {
+            format!("did you mean {}?", spell(&join(&table, name)))
         } else {
             let names: Vec<_> = here.iter().map(|(_, name)| *name).collect();
             format!("known here: {}", names.join(", "))
@@ -224,9 +225,10 @@ fn to_toml(sections: &[Section]) -> String {
 /// The path of a key; what is no plain name is quoted, so that it cannot be mistaken.
 pub(crate) fn join(table: &str, key: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let key = match key.bytes().all(plain) && !key.is_empty() {
-        true => key.to_owned(),
-        false => super::fault::shown(key),
+    let key = if key.bytes().all(plain) && !key.is_empty() {
+        key.to_owned()
+    } else {
+        shown(key)
     };
     match table {
         "" => key,
