@@ -16,3 +16,5 @@ pub(crate) mod request;
 
 #[cfg(feature = "dev")]
 pub mod dev;
+
+pub mod app;

@@ -1,1 +1,30 @@
-fn main() {}
+//! The command line: arguments in, exit code out.
+
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::cli::{Arguments, Command};
+
+/// Many small, short-lived allocations on many threads: what jemalloc is made for.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    // Before any TLS is set up: there are several providers in the world, and none is the default.
+    // It fails only where one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+
+    let arguments = Arguments::parse();
+    match (arguments.command, arguments.config) {
+        (Some(Command::Run { config }), _) | (None, Some(config)) => cli::run(&config),
+        (Some(Command::Check { config }), _) => cli::check(&config),
+        (Some(Command::Health { url }), _) => cli::health(url),
+        (None, None) => {
+            eprint!("{}", Arguments::command().render_help());
+            ExitCode::from(cli::MISUSED)
+        }
+    }
+}

@@ -1,11 +1,63 @@
 //! Floor 1: what the operator decided, typed. Made only by [`Config::load`], which reports every fault
 //! of the file and the environment at once.
+//!
+//! ```text
+//! file ─▶ tree ◀─ env    every value knows where it was written
+//!          ▼
+//! sections ─▶ table      one call per key: its name, default and kind
+//!          ▼
+//! checks ─▶ reading      faults, or the effective configuration
+//! ```
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+mod checks;
+mod env;
+mod fault;
+mod kinds;
+mod reading;
+mod sections;
+mod table;
+mod tree;
+
+use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
 
 use ipnet::IpNet;
 
+pub use self::{
+    env::Environment,
+    fault::{Fault, Faults, Place},
+};
 use crate::types::{Node, Port, SandboxId, Secret};
+
+/// A configuration without fault.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What the operator decided.
+    pub config: Config,
+    /// All that is in use, defaults too, as TOML with secrets masked.
+    pub effective: String,
+    /// What is allowed and yet likely not meant; one sentence each.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Reads a TOML file's bytes; the environment fills `${VAR}` in its strings and overrides its keys
+    /// (`CLIENT_PROXY__SERVER__WORKERS=4`). An empty file gives the defaults.
+    pub fn load(file: &[u8], env: &Environment) -> Result<Loaded, Faults> {
+        let mut root = tree::parse(file)?;
+        let mut faults = Vec::new();
+        env.overlay(&mut root, &mut faults);
+        let reading = reading::Reading::new(env, faults);
+        let config = sections::read(reading.root(root));
+        checks::faults(&config, &reading);
+        let effective = reading.finish()?;
+        let warnings = checks::warnings(&config);
+        Ok(Loaded {
+            config,
+            effective,
+            warnings,
+        })
+    }
+}
 
 /// The whole configuration; the tables of the file.
 #[derive(Clone, Debug)]
@@ -79,7 +131,7 @@ pub enum Catalog {
 }
 
 /// `[catalog] rest`
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RestCatalog {
     /// Base URL of the API.
     pub url: reqwest::Url,
@@ -89,6 +141,17 @@ pub struct RestCatalog {
     pub timeout: Duration,
     /// JSON pointer (RFC 6901) to the node in a sandbox's detail.
     pub node_pointer: String,
+}
+
+impl fmt::Debug for RestCatalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestCatalog")
+            .field("url", &fault::without_credentials(self.url.as_str()))
+            .field("api_key", &self.api_key)
+            .field("timeout", &self.timeout)
+            .field("node_pointer", &self.node_pointer)
+            .finish()
+    }
 }
 
 /// `[cache]`
@@ -120,7 +183,7 @@ pub struct Resume {
 }
 
 /// `[resume] rest`
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RestResume {
     /// Base URL of the API.
     pub url: reqwest::Url,
@@ -130,6 +193,17 @@ pub struct RestResume {
     pub sandbox_timeout: Duration,
     /// JSON pointer to the node, as in the catalog.
     pub node_pointer: String,
+}
+
+impl fmt::Debug for RestResume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestResume")
+            .field("url", &fault::without_credentials(self.url.as_str()))
+            .field("api_key", &self.api_key)
+            .field("sandbox_timeout", &self.sandbox_timeout)
+            .field("node_pointer", &self.node_pointer)
+            .finish()
+    }
 }
 
 /// Who owns the last hop.
@@ -213,6 +287,13 @@ pub struct Shutdown {
     pub drain_delay: Duration,
     /// Then in-flight work is cut.
     pub drain_timeout: Duration,
+}
+
+impl Shutdown {
+    /// What a platform must allow between asking the process to end and ending it.
+    pub fn grace(&self) -> Duration {
+        self.drain_delay + self.drain_timeout
+    }
 }
 
 /// `[log]`

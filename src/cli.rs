@@ -1,0 +1,161 @@
+//! The commands. Exit codes: 0 done, 1 failed, 2 asked for wrongly (arguments or configuration).
+
+use std::{
+    fmt::Display,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{Parser, Subcommand};
+use client_proxy::{
+    app,
+    config::{Config, Environment, Loaded},
+};
+use reqwest::Url;
+
+/// The exit code for bad arguments and configuration faults.
+pub(crate) const MISUSED: u8 = 2;
+
+/// How long the health endpoint may take.
+const HEALTH_LIMIT: Duration = Duration::from_secs(5);
+
+const EXAMPLES: &str = "\
+Examples:
+  client-proxy --config /etc/client-proxy.toml
+  client-proxy check --config /etc/client-proxy.toml
+  CLIENT_PROXY__RESUME__HOLD_TIMEOUT=20s client-proxy --config /etc/client-proxy.toml
+
+Every key of the file can be overridden by a variable CLIENT_PROXY__SECTION__KEY.
+Exit codes: 0 done, 1 failed, 2 bad arguments or configuration.";
+
+const CHECK_EXAMPLES: &str = "\
+Example:
+  client-proxy check --config /etc/client-proxy.toml > effective.toml
+
+All faults are listed at once on standard error. Exit codes: 0 valid, 2 not.";
+
+const HEALTH_EXAMPLES: &str = "\
+Example, as a container's health check:
+  HEALTHCHECK CMD [\"client-proxy\", \"health\"]
+
+Exit codes: 0 healthy, 1 not, or no answer within 5 seconds.";
+
+/// The edge reverse proxy in front of sandboxes: finds them, wakes them, holds requests meanwhile.
+#[derive(Parser)]
+#[command(name = "client-proxy", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    /// Serve with this configuration (TOML); the same as `run --config FILE`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Serve
+    Run {
+        /// The configuration (TOML)
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Validate a configuration and print what it comes to, secrets masked
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check {
+        /// The configuration (TOML)
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Ask a running client-proxy whether it is healthy
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health {
+        /// The health endpoint
+        #[arg(
+            long,
+            value_name = "URL",
+            default_value = "http://127.0.0.1:3003/health"
+        )]
+        url: Url,
+    },
+    // `dev`, the playground, goes here.
+}
+
+/// Serves until told to end.
+pub(crate) fn run(file: &Path) -> ExitCode {
+    match load(file).map(app::run) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => fail(1, format_args!("{error:#}")),
+        Err(code) => code,
+    }
+}
+
+/// Prints the effective configuration.
+pub(crate) fn check(file: &Path) -> ExitCode {
+    let loaded = match load(file) {
+        Ok(loaded) => loaded,
+        Err(code) => return code,
+    };
+    for warning in &loaded.warnings {
+        eprintln!("warning: {warning}");
+    }
+    let grace = loaded.config.shutdown.grace();
+    let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
+    let printed = write!(
+        std::io::stdout(),
+        "# Shutdown takes up to {seconds} s (shutdown.drain_delay + shutdown.drain_timeout): the grace\n\
+         # period that a platform must give, e.g. terminationGracePeriodSeconds: {seconds}\n\n{}",
+        loaded.effective
+    );
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(1, format_args!("cannot print: {error}")),
+    }
+}
+
+/// Asks the health endpoint.
+pub(crate) fn health(url: Url) -> ExitCode {
+    match ask(url) {
+        Ok(status) if status.is_success() => ExitCode::SUCCESS,
+        Ok(status) => fail(1, format_args!("not healthy: {status}")),
+        Err(error) => fail(1, format_args!("no answer: {error:#}")),
+    }
+}
+
+fn ask(url: Url) -> anyhow::Result<reqwest::StatusCode> {
+    let mut client = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(HEALTH_LIMIT);
+    if url.scheme() == "http" {
+        // Small images have no certificates, and without any the default would refuse to start.
+        client = client.tls_certs_only([]);
+    }
+    let client = client.build()?;
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async { Ok(client.get(url).send().await?.status()) })
+}
+
+/// The configuration, or the exit code after its faults were printed.
+fn load(file: &Path) -> Result<Loaded, ExitCode> {
+    let name = file.display();
+    let text = std::fs::read(file)
+        .map_err(|error| fail(MISUSED, format_args!("cannot read {name}: {error}")))?;
+    let env: Environment = std::env::vars_os().collect();
+    Config::load(&text, &env).map_err(|faults| {
+        let count = faults.0.len();
+        let noun = if count == 1 { "fault" } else { "faults" };
+        fail(
+            MISUSED,
+            format_args!("{name} has {count} {noun}:\n{faults}"),
+        )
+    })
+}
+
+fn fail(code: u8, message: impl Display) -> ExitCode {
+    eprintln!("client-proxy: {message}");
+    code.into()
+}

@@ -1,0 +1,118 @@
+//! What is wrong, or odd, between keys that are each well-formed.
+
+use std::net::SocketAddr;
+
+use super::{AddressPart, Catalog, Config, Mode, reading::Reading};
+
+/// Reports keys that cannot stand together.
+pub(crate) fn faults(config: &Config, reading: &Reading<'_>) {
+    listeners(config, reading);
+    if let Some(listen) = config.admin.listen
+        && !listen.ip().is_loopback()
+        && config.admin.token.is_none()
+        && reading.sound(&["admin.listen", "admin.token"])
+    {
+        reading.fault(
+            "admin.listen",
+            "others can reach this address, and admin.token is not set",
+            "set admin.token, or listen on a loopback address such as \"127.0.0.1:3004\"",
+        );
+    }
+    let pointer = match (&config.catalog, &config.resume.rest) {
+        (Catalog::Rest(rest), _) => Some(&rest.node_pointer),
+        (Catalog::Static(_), rest) => rest.as_ref().map(|rest| &rest.node_pointer),
+    };
+    if pointer.is_some_and(String::is_empty)
+        && config.upstream.address.needs_node()
+        && reading.sound(&["catalog.rest.node_pointer", "upstream.address"])
+    {
+        reading.fault(
+            "catalog.rest.node_pointer",
+            "without it no answer names a node, and upstream.address needs one",
+            "write such as \"/nodeIP\", or an upstream.address without {node}",
+        );
+    }
+}
+
+fn listeners(config: &Config, reading: &Reading<'_>) {
+    if config.server.listen.is_empty() && reading.sound(&["server.listen"]) {
+        let remedy = "write at least one address, such as \"0.0.0.0:3002\"";
+        reading.fault("server.listen", "there is nowhere to listen", remedy);
+    }
+    let server = config
+        .server
+        .listen
+        .iter()
+        .map(|address| ("server.listen", *address));
+    let health = [("health.listen", config.health.listen)];
+    let admin = config.admin.listen.map(|address| ("admin.listen", address));
+    let all: Vec<_> = server.chain(health).chain(admin).collect();
+    for (at, (key, address)) in all.iter().enumerate() {
+        let twin = all[..at]
+            .iter()
+            .find(|(_, other)| collide(*address, *other));
+        if let Some((other_key, other)) = twin
+            && reading.sound(&[key, other_key])
+        {
+            let wrong = format!("{address} is taken by {other} of {other_key}");
+            reading.fault(key, &wrong, "give each listener its own port");
+        }
+    }
+}
+
+/// Whether the system refuses to listen on both. IPv4 and IPv6 wildcards can stand side by side.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let wildcard = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0
+        && one.port() == other.port()
+        && one.is_ipv4() == other.is_ipv4()
+        && (wildcard || one.ip() == other.ip())
+}
+
+/// What is allowed, and still likely not meant.
+pub(crate) fn warnings(config: &Config) -> Vec<String> {
+    let upstream = &config.upstream;
+    let direct = upstream.mode == Mode::Direct;
+    let no_sandboxes = matches!(&config.catalog, Catalog::Static(nodes) if nodes.is_empty());
+    let everybody = config
+        .server
+        .trusted_proxies
+        .iter()
+        .any(|net| net.prefix_len() == 0);
+    let fixed_port = !upstream.address.parts.contains(&AddressPart::Port);
+    let resume = &config.resume;
+    let all = [
+        (
+            no_sandboxes && resume.rest.is_none(),
+            "catalog.static is empty and resume.kind is \"none\": every sandbox is unknown",
+        ),
+        (
+            everybody,
+            "server.trusted_proxies holds every address: any client can forge X-Forwarded-For",
+        ),
+        (
+            direct && upstream.allow_loopback,
+            "upstream.allow_loopback: whoever controls the catalog reaches services of this machine",
+        ),
+        (
+            !direct && upstream.allow_loopback,
+            "upstream.allow_loopback has no effect in node mode",
+        ),
+        (
+            direct && fixed_port,
+            "upstream.address has no {port}: in direct mode every port of a sandbox is this one",
+        ),
+        (
+            resume.rest.is_some() && resume.hold_timeout.as_secs() >= 60,
+            "resume.hold_timeout: SDKs give up after 60 s, before the answer comes",
+        ),
+        (
+            resume.max_held_per_sandbox > resume.max_held,
+            "resume.max_held_per_sandbox is above resume.max_held and has no effect",
+        ),
+    ];
+    all.into_iter()
+        .filter(|(odd, _)| *odd)
+        .map(|(_, warning)| warning.to_owned())
+        .collect()
+}

@@ -1,0 +1,333 @@
+//! Takes keys out of a table one by one. Each call names a key, its default and its kind; that call is
+//! the only place that knows the key. What nobody took is unknown.
+
+use std::{collections::BTreeMap, fmt::Display, ops::RangeInclusive};
+
+use super::{
+    fault::{MASK, Place, Wrong, shown},
+    kinds,
+    reading::{Effective, Reading, Unknown, join},
+    tree::{Entries, Item, Value},
+};
+use crate::types::Secret;
+
+/// A table whose keys are being taken.
+pub(crate) struct Table<'r> {
+    reading: &'r Reading<'r>,
+    path: String,
+    entries: Entries,
+    /// Whether anything will use the values. Keys of a table that nothing uses are still taken, so that
+    /// unknown ones show; their values are not looked at.
+    pub(crate) live: bool,
+}
+
+impl<'r> Table<'r> {
+    pub(crate) fn new(
+        reading: &'r Reading<'r>,
+        path: String,
+        entries: Entries,
+        live: bool,
+    ) -> Self {
+        Self {
+            reading,
+            path,
+            entries,
+            live,
+        }
+    }
+
+    /// The table under `key`; `live` says whether anything will use its values.
+    pub(crate) fn table(&mut self, key: &'static str, live: bool) -> Table<'r> {
+        let path = self.path_of(key);
+        self.reading.open(&self.path, &path, live);
+        let entries = match self.entries.remove(key).map(|entry| entry.item) {
+            None => Entries::new(),
+            Some(Item {
+                value: Value::Table(entries),
+                ..
+            }) => entries,
+            Some(item) => {
+                let wrong = Wrong::new(item.kind(), format!("write it as a table: [{path}]"));
+                self.reading.push(path.clone(), None, &item.place, wrong);
+                Entries::new()
+            }
+        };
+        Table::new(self.reading, path, entries, live)
+    }
+
+    /// A string that `parse` understands.
+    pub(crate) fn text<T>(
+        &mut self,
+        key: &'static str,
+        default: &str,
+        parse: impl Fn(&str) -> Result<T, Wrong>,
+    ) -> T {
+        let item = self.take(key);
+        if let Some(item) = &item
+            && let Some((value, text)) = self.parsed(&self.path_of(key), item, default, &parse)
+        {
+            self.record(key, kinds::toml(&text), &item.place);
+            return value;
+        }
+        self.record(key, kinds::toml(default), &Place::Unset);
+        match parse(default) {
+            Ok(value) => value,
+            Err(wrong) => unreachable!("the default of {key}: {}", wrong.wrong),
+        }
+    }
+
+    /// One of some words; the first is the default.
+    pub(crate) fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> T {
+        self.text(key, words[0].0, |text| {
+            let found = words.iter().find(|(word, _)| *word == text);
+            found.map(|(_, value)| *value).ok_or_else(|| {
+                let known: Vec<_> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+                Wrong::new("no such choice", format!("write {}", known.join(" or ")))
+            })
+        })
+    }
+
+    /// Strings that `parse` understands.
+    pub(crate) fn list<T>(
+        &mut self,
+        key: &'static str,
+        default: &[&str],
+        parse: impl Fn(&str) -> Result<T, Wrong>,
+    ) -> Vec<T> {
+        let path = self.path_of(key);
+        let (mut values, mut texts) = (Vec::new(), Vec::new());
+        let item = self.take(key);
+        let place = item
+            .as_ref()
+            .map_or(Place::Unset, |item| item.place.clone());
+        match item {
+            None => {
+                texts.extend(default.iter().copied().map(kinds::toml));
+                values.extend(default.iter().filter_map(|text| parse(text).ok()));
+            }
+            Some(Item {
+                value: Value::List(items),
+                ..
+            }) => {
+                let example = default.first().copied().unwrap_or_default();
+                for (at, item) in items.iter().enumerate() {
+                    let path = format!("{path}[{at}]");
+                    if let Some((value, text)) = self.parsed(&path, item, example, &parse) {
+                        texts.push(kinds::toml(&text));
+                        values.push(value);
+                    }
+                }
+            }
+            Some(item) => {
+                let value = item.shown(false);
+                let remedy = match (&item.value, &value) {
+                    (Value::Text(_), Some(text)) => format!("put it in brackets: [{text}]"),
+                    _ => "write a list of strings in brackets".to_owned(),
+                };
+                self.reading
+                    .push(path, value, &place, Wrong::new(item.kind(), remedy));
+            }
+        }
+        self.record(key, format!("[{}]", texts.join(", ")), &place);
+        values
+    }
+
+    /// A whole number in a range.
+    pub(crate) fn integer<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        range: RangeInclusive<T>,
+    ) -> T
+    where
+        T: Copy + Display + PartialOrd + TryFrom<i128>,
+    {
+        let (low, high) = (range.start(), range.end());
+        let right = format!("write an integer from {low} to {high}, such as {default}");
+        self.plain(key, default, right, |value| match value {
+            Value::Integer(number, _) => Some(
+                number
+                    .and_then(|number| T::try_from(number).ok())
+                    .filter(|number| range.contains(number))
+                    .ok_or("is out of range"),
+            ),
+            _ => None,
+        })
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn boolean(&mut self, key: &'static str, default: bool) -> bool {
+        let right = "write true or false, without quotes".to_owned();
+        self.plain(key, default, right, |value| match value {
+            Value::Boolean(value) => Some(Ok(*value)),
+            _ => None,
+        })
+    }
+
+    /// A secret; empty is none, which is a fault where it is required.
+    pub(crate) fn secret(
+        &mut self,
+        key: &'static str,
+        default: &str,
+        required: bool,
+    ) -> Option<Secret> {
+        let item = self.take(key);
+        let place = item
+            .as_ref()
+            .map_or(Place::Unset, |item| item.place.clone());
+        let mut secret = None;
+        if self.live {
+            let text = match &item {
+                Some(item) => self.string(item, ""),
+                None => self.reading.env.expand(default),
+            };
+            match text.and_then(|text| kinds::secret(&text, required)) {
+                Ok(found) => secret = found,
+                Err(wrong) => {
+                    let value = item.is_some().then(|| MASK.to_owned());
+                    self.reading.push(self.path_of(key), value, &place, wrong);
+                }
+            }
+        }
+        let shown = if secret.is_some() { MASK } else { "" };
+        self.record(key, kinds::toml(shown), &place);
+        secret
+    }
+
+    /// A table whose keys the operator names.
+    pub(crate) fn pairs<K: Ord, V>(
+        &mut self,
+        key: &'static str,
+        live: bool,
+        parse: impl Fn(&str, &str) -> Result<(K, V), Wrong>,
+    ) -> BTreeMap<K, V> {
+        let mut table = self.table(key, live);
+        let mut pairs = BTreeMap::new();
+        for (name, entry) in std::mem::take(&mut table.entries) {
+            let path = table.path_of(&name);
+            let parse = |text: &str| parse(&name, text);
+            if live && let Some((pair, text)) = table.parsed(&path, &entry.item, "", &parse) {
+                table.record(&name, kinds::toml(&text), &entry.item.place);
+                pairs.extend([pair]);
+            }
+        }
+        pairs
+    }
+
+    /// The item under `key`, if anything will use it.
+    fn take(&mut self, key: &str) -> Option<Item> {
+        let entry = self.entries.remove(key);
+        entry.filter(|_| self.live).map(|entry| entry.item)
+    }
+
+    /// A value that needs no quotes.
+    fn plain<T: Copy + Display>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        right: String,
+        accept: impl Fn(&Value) -> Option<Result<T, &'static str>>,
+    ) -> T {
+        let mut value = default;
+        let item = self.take(key);
+        let place = item
+            .as_ref()
+            .map_or(Place::Unset, |item| item.place.clone());
+        if let Some(item) = item {
+            match accept(&item.value).unwrap_or(Err(item.kind())) {
+                Ok(found) => value = found,
+                Err(wrong) => {
+                    let wrong = Wrong::new(wrong, right);
+                    self.reading
+                        .push(self.path_of(key), item.shown(false), &place, wrong);
+                }
+            }
+        }
+        self.record(key, value.to_string(), &place);
+        value
+    }
+
+    /// What `parse` makes of a string, and the string; or a fault.
+    fn parsed<T>(
+        &self,
+        path: &str,
+        item: &Item,
+        example: &str,
+        parse: &impl Fn(&str) -> Result<T, Wrong>,
+    ) -> Option<(T, String)> {
+        let text = self.string(item, example);
+        let shown = match &text {
+            Ok(text) => Some(shown(text)),
+            Err(_) => item.shown(false),
+        };
+        match text.and_then(|text| Ok((parse(&text)?, text))) {
+            Ok(done) => Some(done),
+            Err(wrong) => {
+                self.reading
+                    .push(path.to_owned(), shown, &item.place, wrong);
+                None
+            }
+        }
+    }
+
+    /// The string that an item stands for. Variables are taken as they are: what looks like a
+    /// placeholder in them may be part of a secret.
+    fn string(&self, item: &Item, example: &str) -> Result<String, Wrong> {
+        match (&item.value, &item.raw, &item.place) {
+            (Value::Text(text), _, Place::Variable(_)) => Ok(text.clone()),
+            (_, Some(raw), _) => Ok(raw.clone()),
+            (Value::Text(text), ..) => self.reading.env.expand(text),
+            _ if example.is_empty() => Err(Wrong::new(item.kind(), "write a string in quotes")),
+            _ => {
+                let remedy = format!("write a string in quotes, such as {example:?}");
+                Err(Wrong::new(item.kind(), remedy))
+            }
+        }
+    }
+
+    fn record(&self, key: &str, toml: String, place: &Place) {
+        let (key, place, live) = (key.to_owned(), place.clone(), self.live);
+        self.reading.record(
+            &self.path,
+            Effective {
+                key,
+                toml,
+                place,
+                live,
+            },
+        );
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        join(&self.path, key)
+    }
+}
+
+impl Drop for Table<'_> {
+    /// What is left, nobody knows.
+    fn drop(&mut self) {
+        for (key, entry) in std::mem::take(&mut self.entries) {
+            let mut places = vec![entry.place];
+            variables(&entry.item, &mut places);
+            let is_table = matches!(entry.item.value, Value::Table(_));
+            self.reading.leave(places.into_iter().map(|place| Unknown {
+                table: self.path.clone(),
+                key: key.clone(),
+                is_table,
+                place,
+            }));
+        }
+    }
+}
+
+/// Adds the variables that put something into this item: each of them is to be corrected.
+fn variables(item: &Item, places: &mut Vec<Place>) {
+    if matches!(item.place, Place::Variable(_)) && !places.contains(&item.place) {
+        places.push(item.place.clone());
+    }
+    if let Value::Table(entries) = &item.value {
+        for entry in entries.values() {
+            variables(&entry.item, places);
+        }
+    }
+}
