@@ -72,11 +72,7 @@ pub(crate) enum Command {
     #[command(after_help = HEALTH_EXAMPLES)]
     Health {
         /// The health endpoint
-        #[arg(
-            long,
-            value_name = "URL",
-            default_value = "http://127.0.0.1:3003/health"
-        )]
+        #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:3003/health")]
         url: Url,
     },
     // `dev`, the playground, goes here.
@@ -124,10 +120,8 @@ pub(crate) fn health(url: Url) -> ExitCode {
 }
 
 fn ask(url: Url) -> anyhow::Result<reqwest::StatusCode> {
-    let mut client = reqwest::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .timeout(HEALTH_LIMIT);
+    let mut client =
+        reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(HEALTH_LIMIT);
     if url.scheme() == "http" {
         // Small images have no certificates, and without any the default would refuse to start.
         client = client.tls_certs_only([]);
@@ -142,16 +136,12 @@ fn ask(url: Url) -> anyhow::Result<reqwest::StatusCode> {
 /// The configuration, or the exit code after its faults were printed.
 fn load(file: &Path) -> Result<Loaded, ExitCode> {
     let name = file.display();
-    let text = std::fs::read(file)
-        .map_err(|error| fail(MISUSED, format_args!("cannot read {name}: {error}")))?;
+    let text = std::fs::read(file).map_err(|error| fail(MISUSED, format_args!("cannot read {name}: {error}")))?;
     let env: Environment = std::env::vars_os().collect();
     Config::load(&text, &env).map_err(|faults| {
         let count = faults.0.len();
         let noun = if count == 1 { "fault" } else { "faults" };
-        fail(
-            MISUSED,
-            format_args!("{name} has {count} {noun}:\n{faults}"),
-        )
+        fail(MISUSED, format_args!("{name} has {count} {noun}:\n{faults}"))
     })
 }
 

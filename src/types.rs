@@ -102,7 +102,8 @@ impl Node {
     /// (RFC 3986 §3.2.2). An empty text is refused: the route is unavailable.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
-        if let Ok(ip) = text.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>() {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if let Ok(ip) = bare.parse::<std::net::IpAddr>() {
             return Some(Self(match ip {
                 std::net::IpAddr::V4(ip) => ip.to_string().into(),
                 std::net::IpAddr::V6(ip) => format!("[{ip}]").into(),
@@ -353,6 +354,8 @@ mod tests {
             ("", None),
             ("   ", None),
             ("10.0.0.256", None),
+            ("[[fd00::1]]", None),
+            ("fd00::1]", None),
             ("a b", None),
             ("a/b", None),
             ("user@host", None),

@@ -41,18 +41,8 @@ fn without_arguments_it_explains_itself_and_fails() {
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stdout(&output), "");
-    for word in [
-        "Usage: client-proxy",
-        "--config <FILE>",
-        "check",
-        "health",
-        "Examples:",
-    ] {
-        assert!(
-            stderr(&output).contains(word),
-            "{word}: {}",
-            stderr(&output)
-        );
+    for word in ["Usage: client-proxy", "--config <FILE>", "check", "health", "Examples:"] {
+        assert!(stderr(&output).contains(word), "{word}: {}", stderr(&output));
     }
 }
 
@@ -94,15 +84,8 @@ fn bad_arguments_exit_with_2() {
 #[test]
 fn faults_of_the_file_go_to_stderr_all_at_once() {
     let (_directory, path) = file(b"[server]\nworkers = 'x'\n[admin]\ntoken = 's3cret '\n");
-    for arguments in [
-        &["--config", &path][..],
-        &["run", "--config", &path],
-        &["check", "--config", &path],
-    ] {
-        let output = binary(arguments)
-            .env("CLIENT_PROXY__LOG__FORMAT", "xml")
-            .output()
-            .expect("the binary starts");
+    for arguments in [&["--config", &path][..], &["run", "--config", &path], &["check", "--config", &path]] {
+        let output = binary(arguments).env("CLIENT_PROXY__LOG__FORMAT", "xml").output().expect("the binary starts");
         let told = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{told}");
         assert_eq!(stdout(&output), "");
@@ -138,16 +121,8 @@ fn check_prints_what_can_be_checked_again() {
     let (_directory, path) = file(b"[shutdown]\ndrain_delay = '1500ms'\ndrain_timeout = '1m'\n");
     let first = run(&["check", "--config", &path]);
     assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
-    assert!(
-        stdout(&first).contains("terminationGracePeriodSeconds: 62\n"),
-        "{}",
-        stdout(&first)
-    );
-    assert!(
-        stderr(&first).contains("warning: catalog.static is empty"),
-        "{}",
-        stderr(&first)
-    );
+    assert!(stdout(&first).contains("terminationGracePeriodSeconds: 62\n"), "{}", stdout(&first));
+    assert!(stderr(&first).contains("warning: catalog.static is empty"), "{}", stderr(&first));
 
     let (_directory, path) = file(&first.stdout);
     let second = run(&["check", "--config", &path]);
@@ -171,11 +146,7 @@ fn check_masks_secrets_of_file_and_environment() {
         .output()
         .expect("the binary starts");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(
-        stdout(&output).contains("token = \"***\""),
-        "{}",
-        stdout(&output)
-    );
+    assert!(stdout(&output).contains("token = \"***\""), "{}", stdout(&output));
     assert!(!format!("{output:?}").contains("s3cret"), "{output:?}");
 }
 
@@ -199,18 +170,9 @@ fn serve_once(answer: &'static str) -> (String, thread::JoinHandle<String>) {
 #[test]
 fn health_is_what_the_endpoint_says() {
     for (answer, code) in [
-        (
-            "HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\nhealthy",
-            0,
-        ),
-        (
-            "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-            1,
-        ),
-        (
-            "HTTP/1.1 302 Found\r\nlocation: /ok\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-            1,
-        ),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\nhealthy", 0),
+        ("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", 1),
+        ("HTTP/1.1 302 Found\r\nlocation: /ok\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", 1),
         ("SSH-2.0-nonsense\r\n", 1),
     ] {
         let (url, server) = serve_once(answer);
@@ -221,19 +183,9 @@ fn health_is_what_the_endpoint_says() {
             .env("SSL_CERT_DIR", "/nonexistent")
             .output()
             .expect("the binary starts");
-        assert_eq!(
-            output.status.code(),
-            Some(code),
-            "{answer}: {}",
-            stderr(&output)
-        );
+        assert_eq!(output.status.code(), Some(code), "{answer}: {}", stderr(&output));
         assert_eq!(stderr(&output).is_empty(), code == 0, "{}", stderr(&output));
-        assert!(
-            server
-                .join()
-                .expect("served")
-                .starts_with("GET /health HTTP/1.1\r\n")
-        );
+        assert!(server.join().expect("served").starts_with("GET /health HTTP/1.1\r\n"));
     }
 }
 

@@ -48,11 +48,7 @@ fn leaves(text: &str) -> Vec<(String, String)> {
 
 #[test]
 fn the_default_file_holds_every_key_with_its_default_and_no_other() {
-    let api = [
-        ("E2B_API_KEY", "k"),
-        ("CLIENT_PROXY__CATALOG__KIND", "rest"),
-        ("CLIENT_PROXY__RESUME__KIND", "rest"),
-    ];
+    let api = [("E2B_API_KEY", "k"), ("CLIENT_PROXY__CATALOG__KIND", "rest"), ("CLIENT_PROXY__RESUME__KIND", "rest")];
     for env in [&[][..], &api[..]] {
         assert_eq!(load(DEFAULT, env).effective, load("", env).effective);
     }
@@ -63,50 +59,25 @@ fn the_default_file_holds_every_key_with_its_default_and_no_other() {
     let names = |leaves: &mut Vec<(String, String)>| {
         leaves.sort();
         leaves.dedup_by(|one, other| one.0 == other.0);
-        leaves
-            .iter()
-            .map(|(name, _)| name.clone())
-            .collect::<Vec<_>>()
+        leaves.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(names(&mut written), names(&mut read));
 }
 
 #[test]
 fn nothing_written_means_the_defaults() {
-    for file in [
-        "",
-        "\n",
-        "# only a comment",
-        "[server]\n[catalog.rest]\n",
-        "\u{feff}",
-    ] {
-        let Config {
-            server,
-            health,
-            admin,
-            catalog,
-            cache,
-            resume,
-            upstream,
-            shutdown,
-            log,
-        } = load(file, &[]).config;
+    for file in ["", "\n", "# only a comment", "[server]\n[catalog.rest]\n", "\u{feff}"] {
+        let Config { server, health, admin, catalog, cache, resume, upstream, shutdown, log } = load(file, &[]).config;
         assert_eq!(server.listen, ["0.0.0.0:3002".parse().expect("address")]);
         assert_eq!((server.workers, server.default_port), (0, None));
-        assert_eq!(
-            (server.header_read_timeout, server.idle_timeout),
-            (secs(30), secs(620))
-        );
+        assert_eq!((server.header_read_timeout, server.idle_timeout), (secs(30), secs(620)));
         assert_eq!(health.listen.to_string(), "0.0.0.0:3003");
         assert_eq!(admin.listen.expect("on").to_string(), "127.0.0.1:3004");
         assert!(admin.token.is_none());
         assert!(matches!(catalog, Catalog::Static(nodes) if nodes.is_empty()));
         assert_eq!((cache.ttl, cache.stale_if_error), (secs(1), secs(60)));
         assert!(resume.rest.is_none());
-        assert_eq!(
-            (resume.max_held, resume.max_held_per_sandbox),
-            (10_000, 2000)
-        );
+        assert_eq!((resume.max_held, resume.max_held_per_sandbox), (10_000, 2000));
         assert_eq!(upstream.mode, Mode::Node);
         assert_eq!(upstream.response_header_timeout, None);
         assert!(upstream.rewrite_shared_host && !upstream.allow_loopback);
@@ -134,30 +105,15 @@ fn values_of_the_file_arrive() {
         stale_if_error = "0s"
     "#;
     let config = load(file, &[]).config;
-    let listen: Vec<_> = config
-        .server
-        .listen
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let listen: Vec<_> = config.server.listen.iter().map(ToString::to_string).collect();
     assert_eq!(listen, ["127.0.0.1:0", "[::1]:8080"]);
     assert_eq!(config.server.domains, ["e2b.app"]);
     assert_eq!(config.server.default_port, Some(Port::ENVD));
-    let trusted: Vec<_> = config
-        .server
-        .trusted_proxies
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let trusted: Vec<_> = config.server.trusted_proxies.iter().map(ToString::to_string).collect();
     assert_eq!(trusted, ["10.0.0.0/8", "fd00::/8"]);
     assert!(config.admin.listen.is_none());
-    let Catalog::Static(nodes) = &config.catalog else {
-        panic!("{:?}", config.catalog)
-    };
-    let nodes: Vec<_> = nodes
-        .iter()
-        .map(|(id, node)| (id.as_str(), node.as_str()))
-        .collect();
+    let Catalog::Static(nodes) = &config.catalog else { panic!("{:?}", config.catalog) };
+    let nodes: Vec<_> = nodes.iter().map(|(id, node)| (id.as_str(), node.as_str())).collect();
     assert_eq!(nodes, [("b", "node-1"), ("i7d1", "[fd00::1]")]);
     assert_eq!(config.upstream.response_header_timeout, Some(secs(90)));
     assert_eq!(config.cache.ttl, Duration::from_millis(250));
@@ -196,21 +152,13 @@ fn rest_tables_arrive_where_they_are_chosen() {
         rest.sandbox_timeout = "10m"
     "#;
     let config = load(file, &[("KEY", "abc")]).config;
-    let Catalog::Rest(catalog) = config.catalog else {
-        panic!("{:?}", config.catalog)
-    };
+    let Catalog::Rest(catalog) = config.catalog else { panic!("{:?}", config.catalog) };
     assert_eq!(catalog.url.as_str(), "https://api.example.com/v1");
     assert_eq!(catalog.api_key.expose(), b"abc!");
-    assert_eq!(
-        (catalog.timeout, catalog.node_pointer.as_str()),
-        (secs(5), "/a~1b")
-    );
+    assert_eq!((catalog.timeout, catalog.node_pointer.as_str()), (secs(5), "/a~1b"));
     let resume = config.resume.rest.expect("chosen");
     assert_eq!(resume.api_key.expose(), b"${KEY}");
-    assert_eq!(
-        (resume.sandbox_timeout, resume.node_pointer.as_str()),
-        (secs(600), "/a~1b")
-    );
+    assert_eq!((resume.sandbox_timeout, resume.node_pointer.as_str()), (secs(600), "/a~1b"));
 }
 
 #[test]
@@ -225,15 +173,8 @@ fn a_resumer_alone_takes_the_pointer_of_the_catalog_table_and_nothing_else_of_it
         node_pointer = "/node"
     "#;
     let loaded = load(file, &[]);
-    assert_eq!(
-        loaded.config.resume.rest.expect("chosen").node_pointer,
-        "/node"
-    );
-    assert!(
-        loaded
-            .effective
-            .contains("[catalog.rest]\nnode_pointer = \"/node\"\n")
-    );
+    assert_eq!(loaded.config.resume.rest.expect("chosen").node_pointer, "/node");
+    assert!(loaded.effective.contains("[catalog.rest]\nnode_pointer = \"/node\"\n"));
     assert!(!loaded.effective.contains("nonsense"));
 }
 
@@ -287,23 +228,11 @@ fn secrets_show_nowhere() {
         [resume]
         kind = "rest"
     "#;
-    let env = [
-        ("KEY", "s3cret-3"),
-        ("CLIENT_PROXY__RESUME__REST__API_KEY", "s3cret-4"),
-    ];
+    let env = [("KEY", "s3cret-3"), ("CLIENT_PROXY__RESUME__REST__API_KEY", "s3cret-4")];
     let loaded = load(file, &env);
     let all = format!("{loaded:?}");
-    assert!(
-        loaded.effective.contains("url = \"http://***@host:1/x\""),
-        "{}",
-        loaded.effective
-    );
-    assert_eq!(
-        loaded.effective.matches("= \"***\"").count(),
-        3,
-        "{}",
-        loaded.effective
-    );
+    assert!(loaded.effective.contains("url = \"http://***@host:1/x\""), "{}", loaded.effective);
+    assert_eq!(loaded.effective.matches("= \"***\"").count(), 3, "{}", loaded.effective);
     assert!(!all.contains("s3cret"), "{all}");
 
     let broken = r#"
@@ -320,23 +249,14 @@ fn secrets_show_nowhere() {
         [upstream]
         address = "http://u:s3cret@host"
     "#;
-    let env = [
-        ("CLIENT_PROXY__RESUME__REST__URL", "ftp://user:s3cret@host"),
-        ("CLIENT_PROXY__ADMIN", "s3cret"),
-    ];
+    let env = [("CLIENT_PROXY__RESUME__REST__URL", "ftp://user:s3cret@host"), ("CLIENT_PROXY__ADMIN", "s3cret")];
     for env in [&env[..1], &env[..]] {
         let faults = try_load(broken, env).expect_err("broken");
         assert!(faults.0.len() >= 7, "{faults}");
-        assert!(
-            !format!("{faults}\n{faults:?}").contains("s3cret"),
-            "{faults}"
-        );
+        assert!(!format!("{faults}\n{faults:?}").contains("s3cret"), "{faults}");
     }
     let unclosed = try_load("[admin]\ntoken = \"s3cret\nx = 'y", &[]).expect_err("broken");
-    assert!(
-        !format!("{unclosed}\n{unclosed:?}").contains("s3cret"),
-        "{unclosed}"
-    );
+    assert!(!format!("{unclosed}\n{unclosed:?}").contains("s3cret"), "{unclosed}");
 }
 
 #[test]

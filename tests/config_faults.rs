@@ -15,11 +15,7 @@ fn one(file: &str, key: &str, line: usize, wrong: &str, remedy: &str) {
     let found = faults(file.as_bytes(), &[]);
     assert_eq!(found.len(), 1, "{file:?}: {}", Faults(found));
     let fault = &found[0];
-    assert_eq!(
-        (fault.key.as_str(), &fault.place),
-        (key, &Place::Line(line)),
-        "{file:?}: {fault}"
-    );
+    assert_eq!((fault.key.as_str(), &fault.place), (key, &Place::Line(line)), "{file:?}: {fault}");
     assert!(fault.wrong.contains(wrong), "{file:?}: {fault}");
     assert!(fault.remedy.contains(remedy), "{file:?}: {fault}");
 }
@@ -262,15 +258,9 @@ trusted = []
 [catalog]
 static = { "A" = "10.0.0.1", b = "" }
 "#;
-    let env = [
-        ("CLIENT_PROXY__LOG__ACCESS", "some"),
-        ("CLIENT_PROXY__NOTHING", "1"),
-    ];
+    let env = [("CLIENT_PROXY__LOG__ACCESS", "some"), ("CLIENT_PROXY__NOTHING", "1")];
     let found = faults(file, &env);
-    let seen: Vec<_> = found
-        .iter()
-        .map(|fault| format!("{}: {}", fault.place, fault.key))
-        .collect();
+    let seen: Vec<_> = found.iter().map(|fault| format!("{}: {}", fault.place, fault.key)).collect();
     assert_eq!(
         seen,
         [
@@ -329,16 +319,9 @@ fn what_is_not_toml_is_told_with_its_line() {
 fn a_variable_that_is_not_text_is_a_fault_only_where_it_is_used() {
     use std::{ffi::OsString, os::unix::ffi::OsStringExt as _};
     let odd = || OsString::from_vec(vec![0xff]);
-    let env = |name: &str| {
-        [(OsString::from(name), odd())]
-            .into_iter()
-            .collect::<Environment>()
-    };
+    let env = |name: &str| [(OsString::from(name), odd())].into_iter().collect::<Environment>();
     assert!(Config::load(b"", &env("ELSEWHERE")).is_ok());
-    for (file, name) in [
-        ("", "CLIENT_PROXY__LOG__FILTER"),
-        ("log.filter = '${X}'", "X"),
-    ] {
+    for (file, name) in [("", "CLIENT_PROXY__LOG__FILTER"), ("log.filter = '${X}'", "X")] {
         let faults = Config::load(file.as_bytes(), &env(name)).expect_err("not text");
         assert_eq!(faults.0.len(), 1, "{faults}");
         assert_eq!(faults.0[0].key, "log.filter");
@@ -348,11 +331,7 @@ fn a_variable_that_is_not_text_is_a_fault_only_where_it_is_used() {
 
 #[test]
 fn strange_values_of_any_key_are_that_keys_fault_or_none() {
-    let api = [
-        ("CLIENT_PROXY__CATALOG__KIND", "rest"),
-        ("CLIENT_PROXY__RESUME__KIND", "rest"),
-        ("E2B_API_KEY", "k"),
-    ];
+    let api = [("CLIENT_PROXY__CATALOG__KIND", "rest"), ("CLIENT_PROXY__RESUME__KIND", "rest"), ("E2B_API_KEY", "k")];
     let env = || api.into_iter().collect::<Environment>();
     let loaded = Config::load(b"", &env()).expect("the defaults");
     let tables: toml::Table = loaded.effective.parse().expect("TOML");
@@ -381,16 +360,9 @@ fn strange_values_of_any_key_are_that_keys_fault_or_none() {
                 seen += 1;
                 assert!(fault.key.starts_with(key.as_str()), "{file}: {fault}");
                 assert!(fault.to_string().len() < 600, "{key}: {fault}");
-                assert!(
-                    !fault.remedy.is_empty() && !fault.to_string().contains('\n'),
-                    "{fault}"
-                );
+                assert!(!fault.remedy.is_empty() && !fault.to_string().contains('\n'), "{fault}");
             }
         }
     }
-    assert!(
-        keys.len() > 35 && seen > 9 * keys.len(),
-        "{seen} of {}",
-        keys.len()
-    );
+    assert!(keys.len() > 35 && seen > 9 * keys.len(), "{seen} of {}", keys.len());
 }

@@ -39,18 +39,12 @@ fn listeners(config: &Config, reading: &Reading<'_>) {
         let remedy = "write at least one address, such as \"0.0.0.0:3002\"";
         reading.fault("server.listen", "there is nowhere to listen", remedy);
     }
-    let server = config
-        .server
-        .listen
-        .iter()
-        .map(|address| ("server.listen", *address));
+    let server = config.server.listen.iter().map(|address| ("server.listen", *address));
     let health = [("health.listen", config.health.listen)];
     let admin = config.admin.listen.map(|address| ("admin.listen", address));
     let all: Vec<_> = server.chain(health).chain(admin).collect();
     for (at, (key, address)) in all.iter().enumerate() {
-        let twin = all[..at]
-            .iter()
-            .find(|(_, other)| collide(*address, *other));
+        let twin = all[..at].iter().find(|(_, other)| collide(*address, *other));
         if let Some((other_key, other)) = twin
             && reading.sound(&[key, other_key])
         {
@@ -74,11 +68,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<String> {
     let upstream = &config.upstream;
     let direct = upstream.mode == Mode::Direct;
     let no_sandboxes = matches!(&config.catalog, Catalog::Static(nodes) if nodes.is_empty());
-    let everybody = config
-        .server
-        .trusted_proxies
-        .iter()
-        .any(|net| net.prefix_len() == 0);
+    let everybody = config.server.trusted_proxies.iter().any(|net| net.prefix_len() == 0);
     let fixed_port = !upstream.address.parts.contains(&AddressPart::Port);
     let resume = &config.resume;
     let all = [
@@ -86,22 +76,13 @@ pub(crate) fn warnings(config: &Config) -> Vec<String> {
             no_sandboxes && resume.rest.is_none(),
             "catalog.static is empty and resume.kind is \"none\": every sandbox is unknown",
         ),
-        (
-            everybody,
-            "server.trusted_proxies holds every address: any client can forge X-Forwarded-For",
-        ),
+        (everybody, "server.trusted_proxies holds every address: any client can forge X-Forwarded-For"),
         (
             direct && upstream.allow_loopback,
             "upstream.allow_loopback: whoever controls the catalog reaches services of this machine",
         ),
-        (
-            !direct && upstream.allow_loopback,
-            "upstream.allow_loopback has no effect in node mode",
-        ),
-        (
-            direct && fixed_port,
-            "upstream.address has no {port}: in direct mode every port of a sandbox is this one",
-        ),
+        (!direct && upstream.allow_loopback, "upstream.allow_loopback has no effect in node mode"),
+        (direct && fixed_port, "upstream.address has no {port}: in direct mode every port of a sandbox is this one"),
         (
             resume.rest.is_some() && resume.hold_timeout.as_secs() >= 60,
             "resume.hold_timeout: SDKs give up after 60 s, before the answer comes",
@@ -111,8 +92,5 @@ pub(crate) fn warnings(config: &Config) -> Vec<String> {
             "resume.max_held_per_sandbox is above resume.max_held and has no effect",
         ),
     ];
-    all.into_iter()
-        .filter(|(odd, _)| *odd)
-        .map(|(_, warning)| warning.to_owned())
-        .collect()
+    all.into_iter().filter(|(odd, _)| *odd).map(|(_, warning)| warning.to_owned()).collect()
 }

@@ -116,11 +116,7 @@ fn put(table: &mut Entries, path: &[String], item: Item) -> Result<(), Wrong> {
     }
     let entry = table.entry(first.clone()).or_insert_with(|| Entry {
         place: place.clone(),
-        item: Item {
-            value: Value::Table(Entries::new()),
-            place,
-            raw: None,
-        },
+        item: Item { value: Value::Table(Entries::new()), place, raw: None },
     });
     let (kind, at) = (entry.item.kind(), entry.item.place.clone());
     match &mut entry.item.value {

@@ -80,10 +80,7 @@ pub(crate) struct Wrong {
 
 impl Wrong {
     pub(crate) fn new(wrong: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            wrong: wrong.into(),
-            remedy: remedy.into(),
-        }
+        Self { wrong: wrong.into(), remedy: remedy.into() }
     }
 }
 

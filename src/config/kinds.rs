@@ -21,20 +21,14 @@ pub(crate) fn toml(text: &str) -> String {
 
 /// `1h30m`, `250ms`, `0s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, Wrong> {
-    let bad = || {
-        Wrong::new(
-            "not a duration",
-            "write a number and its unit (ms, s, m, h, d), such as \"30s\" or \"1h30m\"",
-        )
-    };
+    let bad =
+        || Wrong::new("not a duration", "write a number and its unit (ms, s, m, h, d), such as \"30s\" or \"1h30m\"");
     let mut rest = text;
     let mut millis = 0_u64;
     loop {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
         let (number, after) = rest.split_at(digits);
-        let letters = after
-            .find(|c: char| !c.is_ascii_lowercase())
-            .unwrap_or(after.len());
+        let letters = after.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(after.len());
         let (unit, after) = after.split_at(letters);
         let unit = match unit {
             "ms" => 1,
@@ -95,12 +89,8 @@ pub(crate) fn time_to_live(text: &str) -> Result<Duration, Wrong> {
 
 /// Where to listen. Names are not looked up.
 pub(crate) fn socket(text: &str) -> Result<SocketAddr, Wrong> {
-    text.parse().map_err(|_| {
-        Wrong::new(
-            "not an IP address and port",
-            "write such as \"0.0.0.0:3002\" or \"[::]:3002\"",
-        )
-    })
+    text.parse()
+        .map_err(|_| Wrong::new("not an IP address and port", "write such as \"0.0.0.0:3002\" or \"[::]:3002\""))
 }
 
 /// The same, or nowhere.
@@ -120,12 +110,7 @@ pub(crate) fn network(text: &str) -> Result<IpNet, Wrong> {
         let remedy = format!("write \"{}\" for this one address", IpNet::from(ip));
         return Err(Wrong::new("an address, not a network", remedy));
     }
-    let bad = |_| {
-        Wrong::new(
-            "not a network",
-            "write such as \"10.0.0.0/8\" or \"fd00::/8\"",
-        )
-    };
+    let bad = |_| Wrong::new("not a network", "write such as \"10.0.0.0/8\" or \"fd00::/8\"");
     text.parse::<IpNet>().map(|net| net.trunc()).map_err(bad)
 }
 
@@ -136,9 +121,7 @@ pub(crate) fn domain(text: &str) -> Result<String, Wrong> {
         return Ok(name);
     }
     // What people write instead: a URL, a port, a wildcard, a dot at either end.
-    let bare = name
-        .split_once("://")
-        .map_or(name.as_str(), |(_, rest)| rest);
+    let bare = name.split_once("://").map_or(name.as_str(), |(_, rest)| rest);
     let bare = bare.split([':', '/']).next().unwrap_or_default();
     let bare = bare.trim_start_matches('*').trim_matches('.');
     let remedy = match bare {
@@ -152,8 +135,7 @@ pub(crate) fn domain(text: &str) -> Result<String, Wrong> {
 /// The base address of an API.
 pub(crate) fn url(text: &str) -> Result<Url, Wrong> {
     let example = "write such as \"http://127.0.0.1:3000\"";
-    let url =
-        Url::parse(text).map_err(|error| Wrong::new(format!("not a URL: {error}"), example))?;
+    let url = Url::parse(text).map_err(|error| Wrong::new(format!("not a URL: {error}"), example))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(Wrong::new("not an http or https URL", example));
     }
@@ -169,10 +151,7 @@ pub(crate) fn url(text: &str) -> Result<Url, Wrong> {
 
 /// A JSON pointer (RFC 6901); empty: the answers name no node.
 pub(crate) fn pointer(text: &str) -> Result<String, Wrong> {
-    let escapes = text
-        .split('~')
-        .skip(1)
-        .all(|rest| rest.starts_with(['0', '1']));
+    let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     if (text.is_empty() || text.starts_with('/')) && escapes {
         return Ok(text.to_owned());
     }
@@ -262,10 +241,7 @@ fn parts(text: &str) -> Result<Vec<AddressPart>, Wrong> {
         if !before.is_empty() {
             parts.push(AddressPart::Text(before.to_owned()));
         }
-        let Some((name, after)) = after
-            .strip_prefix('{')
-            .and_then(|rest| rest.split_once('}'))
-        else {
+        let Some((name, after)) = after.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
             return Err(Wrong::new("a brace without its other", known));
         };
         parts.push(match name {
@@ -288,10 +264,7 @@ fn parts(text: &str) -> Result<Vec<AddressPart>, Wrong> {
 fn is_name(text: &str) -> bool {
     let part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-            && label.bytes().all(part)
+        (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(part)
     };
     text.len() <= 253 && text.split('.').all(label)
 }

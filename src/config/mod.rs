@@ -51,11 +51,7 @@ impl Config {
         checks::faults(&config, &reading);
         let effective = reading.finish()?;
         let warnings = checks::warnings(&config);
-        Ok(Loaded {
-            config,
-            effective,
-            warnings,
-        })
+        Ok(Loaded { config, effective, warnings })
     }
 }
 

@@ -44,12 +44,7 @@ pub(crate) struct Unknown {
 
 impl<'e> Reading<'e> {
     pub(crate) fn new(env: &'e Environment, faults: Vec<Fault>) -> Self {
-        Self {
-            env,
-            faults: RefCell::new(faults),
-            sections: RefCell::default(),
-            unknown: RefCell::default(),
-        }
+        Self { env, faults: RefCell::new(faults), sections: RefCell::default(), unknown: RefCell::default() }
     }
 
     /// The table that holds all others.
@@ -77,9 +72,7 @@ impl<'e> Reading<'e> {
             let rest = fault.key.strip_prefix(key);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
         };
-        !faults
-            .iter()
-            .any(|fault| keys.iter().any(|key| of(fault, key)))
+        !faults.iter().any(|fault| keys.iter().any(|key| of(fault, key)))
     }
 
     /// Ends the reading: the effective configuration as TOML, or all faults in the order of the file.
@@ -107,13 +100,7 @@ impl<'e> Reading<'e> {
     pub(crate) fn push(&self, key: String, value: Option<String>, place: &Place, wrong: Wrong) {
         let Wrong { wrong, remedy } = wrong;
         let place = place.clone();
-        let fault = Fault {
-            key,
-            value,
-            place,
-            wrong,
-            remedy,
-        };
+        let fault = Fault { key, value, place, wrong, remedy };
         self.faults.borrow_mut().push(fault);
     }
 
@@ -122,14 +109,8 @@ impl<'e> Reading<'e> {
         let mut sections = self.sections.borrow_mut();
         // After the tables of the same parent, whatever the order of reading.
         let inside = format!("{parent}.");
-        let last = sections
-            .iter()
-            .rposition(|section| section.path == parent || section.path.starts_with(&inside));
-        let section = Section {
-            path: path.to_owned(),
-            live,
-            keys: Vec::new(),
-        };
+        let last = sections.iter().rposition(|section| section.path == parent || section.path.starts_with(&inside));
+        let section = Section { path: path.to_owned(), live, keys: Vec::new() };
         let at = last.map_or(sections.len(), |last| last + 1);
         sections.insert(at, section);
     }
@@ -150,22 +131,14 @@ impl<'e> Reading<'e> {
 
 impl Unknown {
     fn fault(self, sections: &[Section]) -> Fault {
-        let Self {
-            table,
-            key,
-            is_table,
-            place,
-        } = self;
+        let Self { table, key, is_table, place } = self;
         let noun = if is_table { "table" } else { "key" };
         let spell = |path: &str| match place {
             Place::Variable(_) => variable_of(path),
             _ => path.to_owned(),
         };
         let known = known(sections);
-        let here: Vec<_> = known
-            .iter()
-            .filter(|(parent, _)| *parent == table)
-            .collect();
+        let here: Vec<_> = known.iter().filter(|(parent, _)| *parent == table).collect();
         let like = |name: &str| strsim::normalized_damerau_levenshtein(name, &key);
         let near = here
             .iter()
@@ -183,13 +156,7 @@ impl Unknown {
             let names: Vec<_> = here.iter().map(|(_, name)| *name).collect();
             format!("known here: {}", names.join(", "))
         };
-        Fault {
-            key: join(&table, &key),
-            value: None,
-            place,
-            wrong: format!("unknown {noun}"),
-            remedy,
-        }
+        Fault { key: join(&table, &key), value: None, place, wrong: format!("unknown {noun}"), remedy }
     }
 }
 
@@ -225,11 +192,7 @@ fn to_toml(sections: &[Section]) -> String {
 /// The path of a key; what is no plain name is quoted, so that it cannot be mistaken.
 pub(crate) fn join(table: &str, key: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    let key = if key.bytes().all(plain) && !key.is_empty() {
-        key.to_owned()
-    } else {
-        shown(key)
-    };
+    let key = if key.bytes().all(plain) && !key.is_empty() { key.to_owned() } else { shown(key) };
     match table {
         "" => key,
         table => format!("{table}.{key}"),

@@ -2,8 +2,8 @@
 //! `config/default.toml`.
 
 use super::{
-    AccessLog, Admin, Cache, Catalog, Config, Health, Log, LogFormat, Mode, RestCatalog,
-    RestResume, Resume, Server, Shutdown, Upstream, kinds, table::Table,
+    AccessLog, Admin, Cache, Catalog, Config, Health, Log, LogFormat, Mode, RestCatalog, RestResume, Resume, Server,
+    Shutdown, Upstream, kinds, table::Table,
 };
 use crate::types::{Port, Secret};
 
@@ -29,18 +29,13 @@ enum Source {
 
 pub(crate) fn read(mut root: Table<'_>) -> Config {
     let server = server(root.table("server", true));
-    let health = root
-        .table("health", true)
-        .text("listen", "0.0.0.0:3003", kinds::socket);
+    let health = root.table("health", true).text("listen", "0.0.0.0:3003", kinds::socket);
     let admin = admin(root.table("admin", true));
     let catalog_table = root.table("catalog", true);
     let cache = cache(root.table("cache", true));
     let mut resume_table = root.table("resume", true);
     // First of all: the wake reads its answers with the catalog's pointer.
-    let resumer = resume_table.choice(
-        "kind",
-        &[("none", Resumer::Nobody), ("rest", Resumer::Rest)],
-    );
+    let resumer = resume_table.choice("kind", &[("none", Resumer::Nobody), ("rest", Resumer::Rest)]);
     let (catalog, node_pointer) = catalog(catalog_table, resumer);
     let resume = resume(resume_table, resumer, node_pointer);
     Config {
@@ -78,10 +73,7 @@ fn admin(mut table: Table<'_>) -> Admin {
 }
 
 fn catalog(mut table: Table<'_>, resumer: Resumer) -> (Catalog, String) {
-    let source = table.choice(
-        "kind",
-        &[("static", Source::Static), ("rest", Source::Rest)],
-    );
+    let source = table.choice("kind", &[("static", Source::Static), ("rest", Source::Rest)]);
     let nodes = table.pairs("static", source == Source::Static, kinds::placement);
     let mut rest = table.table("rest", source == Source::Rest);
     let url = rest.text("url", "http://127.0.0.1:3000", kinds::url);
@@ -91,12 +83,9 @@ fn catalog(mut table: Table<'_>, resumer: Resumer) -> (Catalog, String) {
     let node_pointer = rest.text("node_pointer", "/nodeIP", kinds::pointer);
     let catalog = match source {
         Source::Static => Catalog::Static(nodes),
-        Source::Rest => Catalog::Rest(RestCatalog {
-            url,
-            api_key: or_faulty(api_key),
-            timeout,
-            node_pointer: node_pointer.clone(),
-        }),
+        Source::Rest => {
+            Catalog::Rest(RestCatalog { url, api_key: or_faulty(api_key), timeout, node_pointer: node_pointer.clone() })
+        }
     };
     (catalog, node_pointer)
 }
@@ -143,11 +132,7 @@ fn upstream(mut table: Table<'_>) -> Upstream {
         connect_timeout: table.text("connect_timeout", "2s", kinds::positive),
         connect_attempts: table.integer("connect_attempts", 5, 1..=20),
         idle_timeout: table.text("idle_timeout", "600s", kinds::positive),
-        response_header_timeout: table.text(
-            "response_header_timeout",
-            "off",
-            kinds::positive_or_off,
-        ),
+        response_header_timeout: table.text("response_header_timeout", "off", kinds::positive_or_off),
         max_connections_per_sandbox: table.integer("max_connections_per_sandbox", 0, 0..=MANY),
         allow_loopback: table.boolean("allow_loopback", false),
         rewrite_shared_host: table.boolean("rewrite_shared_host", true),

@@ -22,18 +22,8 @@ pub(crate) struct Table<'r> {
 }
 
 impl<'r> Table<'r> {
-    pub(crate) fn new(
-        reading: &'r Reading<'r>,
-        path: String,
-        entries: Entries,
-        live: bool,
-    ) -> Self {
-        Self {
-            reading,
-            path,
-            entries,
-            live,
-        }
+    pub(crate) fn new(reading: &'r Reading<'r>, path: String, entries: Entries, live: bool) -> Self {
+        Self { reading, path, entries, live }
     }
 
     /// The table under `key`; `live` says whether anything will use its values.
@@ -42,10 +32,7 @@ impl<'r> Table<'r> {
         self.reading.open(&self.path, &path, live);
         let entries = match self.entries.remove(key).map(|entry| entry.item) {
             None => Entries::new(),
-            Some(Item {
-                value: Value::Table(entries),
-                ..
-            }) => entries,
+            Some(Item { value: Value::Table(entries), .. }) => entries,
             Some(item) => {
                 let wrong = Wrong::new(item.kind(), format!("write it as a table: [{path}]"));
                 self.reading.push(path.clone(), None, &item.place, wrong);
@@ -56,12 +43,7 @@ impl<'r> Table<'r> {
     }
 
     /// A string that `parse` understands.
-    pub(crate) fn text<T>(
-        &mut self,
-        key: &'static str,
-        default: &str,
-        parse: impl Fn(&str) -> Result<T, Wrong>,
-    ) -> T {
+    pub(crate) fn text<T>(&mut self, key: &'static str, default: &str, parse: impl Fn(&str) -> Result<T, Wrong>) -> T {
         let item = self.take(key);
         if let Some(item) = &item
             && let Some((value, text)) = self.parsed(&self.path_of(key), item, default, &parse)
@@ -97,18 +79,13 @@ impl<'r> Table<'r> {
         let path = self.path_of(key);
         let (mut values, mut texts) = (Vec::new(), Vec::new());
         let item = self.take(key);
-        let place = item
-            .as_ref()
-            .map_or(Place::Unset, |item| item.place.clone());
+        let place = item.as_ref().map_or(Place::Unset, |item| item.place.clone());
         match item {
             None => {
                 texts.extend(default.iter().copied().map(kinds::toml));
                 values.extend(default.iter().filter_map(|text| parse(text).ok()));
             }
-            Some(Item {
-                value: Value::List(items),
-                ..
-            }) => {
+            Some(Item { value: Value::List(items), .. }) => {
                 let example = default.first().copied().unwrap_or_default();
                 for (at, item) in items.iter().enumerate() {
                     let path = format!("{path}[{at}]");
@@ -124,8 +101,7 @@ impl<'r> Table<'r> {
                     (Value::Text(_), Some(text)) => format!("put it in brackets: [{text}]"),
                     _ => "write a list of strings in brackets".to_owned(),
                 };
-                self.reading
-                    .push(path, value, &place, Wrong::new(item.kind(), remedy));
+                self.reading.push(path, value, &place, Wrong::new(item.kind(), remedy));
             }
         }
         self.record(key, format!("[{}]", texts.join(", ")), &place);
@@ -133,12 +109,7 @@ impl<'r> Table<'r> {
     }
 
     /// A whole number in a range.
-    pub(crate) fn integer<T>(
-        &mut self,
-        key: &'static str,
-        default: T,
-        range: RangeInclusive<T>,
-    ) -> T
+    pub(crate) fn integer<T>(&mut self, key: &'static str, default: T, range: RangeInclusive<T>) -> T
     where
         T: Copy + Display + PartialOrd + TryFrom<i128>,
     {
@@ -165,16 +136,9 @@ impl<'r> Table<'r> {
     }
 
     /// A secret; empty is none, which is a fault where it is required.
-    pub(crate) fn secret(
-        &mut self,
-        key: &'static str,
-        default: &str,
-        required: bool,
-    ) -> Option<Secret> {
+    pub(crate) fn secret(&mut self, key: &'static str, default: &str, required: bool) -> Option<Secret> {
         let item = self.take(key);
-        let place = item
-            .as_ref()
-            .map_or(Place::Unset, |item| item.place.clone());
+        let place = item.as_ref().map_or(Place::Unset, |item| item.place.clone());
         let mut secret = None;
         if self.live {
             let text = match &item {
@@ -230,16 +194,13 @@ impl<'r> Table<'r> {
     ) -> T {
         let mut value = default;
         let item = self.take(key);
-        let place = item
-            .as_ref()
-            .map_or(Place::Unset, |item| item.place.clone());
+        let place = item.as_ref().map_or(Place::Unset, |item| item.place.clone());
         if let Some(item) = item {
             match accept(&item.value).unwrap_or(Err(item.kind())) {
                 Ok(found) => value = found,
                 Err(wrong) => {
                     let wrong = Wrong::new(wrong, right);
-                    self.reading
-                        .push(self.path_of(key), item.shown(false), &place, wrong);
+                    self.reading.push(self.path_of(key), item.shown(false), &place, wrong);
                 }
             }
         }
@@ -263,8 +224,7 @@ impl<'r> Table<'r> {
         match text.and_then(|text| Ok((parse(&text)?, text))) {
             Ok(done) => Some(done),
             Err(wrong) => {
-                self.reading
-                    .push(path.to_owned(), shown, &item.place, wrong);
+                self.reading.push(path.to_owned(), shown, &item.place, wrong);
                 None
             }
         }
@@ -287,15 +247,7 @@ impl<'r> Table<'r> {
 
     fn record(&self, key: &str, toml: String, place: &Place) {
         let (key, place, live) = (key.to_owned(), place.clone(), self.live);
-        self.reading.record(
-            &self.path,
-            Effective {
-                key,
-                toml,
-                place,
-                live,
-            },
-        );
+        self.reading.record(&self.path, Effective { key, toml, place, live });
     }
 
     fn path_of(&self, key: &str) -> String {

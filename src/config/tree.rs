@@ -63,9 +63,7 @@ impl Item {
         match &self.value {
             Value::Text(text) => Some(shown(text)),
             Value::Boolean(value) => Some(value.to_string()),
-            Value::Integer(_, text) | Value::Other(_, text) => {
-                Some(shown(text).trim_matches('"').to_owned())
-            }
+            Value::Integer(_, text) | Value::Other(_, text) => Some(shown(text).trim_matches('"').to_owned()),
             Value::List(_) | Value::Table(_) => None,
         }
     }
@@ -123,11 +121,7 @@ pub(crate) fn variable(name: &str, text: &str) -> Item {
     let place = |_| Place::Variable(name.to_owned());
     let mut item = match DeValue::parse(text) {
         Ok(value) => item(value, &place),
-        Err(_) => Item {
-            value: Value::Text(text.to_owned()),
-            place: place(0),
-            raw: None,
-        },
+        Err(_) => Item { value: Value::Text(text.to_owned()), place: place(0), raw: None },
     };
     item.raw = Some(text.to_owned());
     item
@@ -137,10 +131,7 @@ fn entries(table: DeTable<'_>, place: &dyn Fn(usize) -> Place) -> Entries {
     table
         .into_iter()
         .map(|(key, value)| {
-            let entry = Entry {
-                place: place(key.span().start),
-                item: item(value, place),
-            };
+            let entry = Entry { place: place(key.span().start), item: item(value, place) };
             (key.into_inner().into_owned(), entry)
         })
         .collect()
@@ -150,23 +141,16 @@ fn item(value: Spanned<DeValue<'_>>, place: &dyn Fn(usize) -> Place) -> Item {
     let at = place(value.span().start);
     let value = match value.into_inner() {
         DeValue::String(text) => Value::Text(text.into_owned()),
-        DeValue::Integer(number) => Value::Integer(
-            i128::from_str_radix(number.as_str(), number.radix()).ok(),
-            number.to_string(),
-        ),
+        DeValue::Integer(number) => {
+            Value::Integer(i128::from_str_radix(number.as_str(), number.radix()).ok(), number.to_string())
+        }
         DeValue::Float(number) => Value::Other("is a float", number.to_string()),
         DeValue::Boolean(value) => Value::Boolean(value),
         DeValue::Datetime(date) => Value::Other("is a date or time", date.to_string()),
-        DeValue::Array(list) => {
-            Value::List(list.into_iter().map(|value| item(value, place)).collect())
-        }
+        DeValue::Array(list) => Value::List(list.into_iter().map(|value| item(value, place)).collect()),
         DeValue::Table(table) => Value::Table(entries(table, place)),
     };
-    Item {
-        value,
-        place: at,
-        raw: None,
-    }
+    Item { value, place: at, raw: None }
 }
 
 /// The line of a byte; the first is 1.

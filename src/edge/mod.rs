@@ -1,1 +1,9 @@
+//! Floor 3: towards clients and operators. Listeners hand sockets to workers; a worker serves its
+//! connections with the handler it was given; it knows nothing of sandboxes.
 
+pub(crate) mod admin;
+pub(crate) mod conn;
+mod io;
+pub(crate) mod listener;
+mod watch;
+pub(crate) mod worker;

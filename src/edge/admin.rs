@@ -1,0 +1,85 @@
+//! For probes, scrapers and operators: the health listener and the admin listener.
+
+use std::sync::Arc;
+
+use axum::{
+    Json, Router,
+    extract::{Path, Request, State},
+    http::{StatusCode, header::AUTHORIZATION},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+    routing::get,
+};
+use serde::Serialize;
+
+use crate::types::{SandboxId, Secret};
+
+/// What these listeners show; the process provides it.
+pub(crate) trait Insight: Send + Sync + 'static {
+    /// What operators may see of one sandbox.
+    type View: Serialize;
+    /// Whether traffic should come here.
+    fn ready(&self) -> bool;
+    /// The Prometheus exposition.
+    fn metrics(&self) -> String;
+    /// `None`: nobody asked for it lately.
+    fn sandbox(&self, id: &SandboxId) -> Option<Self::View>;
+}
+
+/// Health, readiness and metrics: every other path is a health check too, as on E2B's health port.
+pub(crate) fn health<I: Insight>(insight: Arc<I>) -> Router {
+    Router::new()
+        .route("/healthz/live", get(async || "alive\n"))
+        .route("/healthz/ready", get(ready::<I>))
+        .route("/metrics", get(metrics::<I>))
+        .fallback(get(healthy::<I>))
+        .with_state(insight)
+}
+
+/// Everything of [`health`], and what operators ask. With a token, every request must carry it.
+pub(crate) fn admin<I: Insight>(insight: Arc<I>, token: Option<Secret>) -> Router {
+    let router =
+        Router::new().route("/sandboxes/{id}", get(sandbox::<I>)).with_state(insight.clone()).merge(health(insight));
+    match token {
+        Some(token) => router.layer(middleware::from_fn(move |request: Request, next: Next| {
+            let allowed = carries(&request, &token);
+            async move { if allowed { next.run(request).await } else { unauthorized() } }
+        })),
+        None => router,
+    }
+}
+
+fn carries(request: &Request, token: &Secret) -> bool {
+    let given = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
+    given.and_then(|given| given.strip_prefix(b"Bearer ")).is_some_and(|given| token.matches(given))
+}
+
+fn unauthorized() -> Response {
+    (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], "the admin token is missing or wrong\n")
+        .into_response()
+}
+
+async fn healthy<I: Insight>(State(insight): State<Arc<I>>) -> Response {
+    match insight.ready() {
+        true => "healthy".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "unhealthy").into_response(),
+    }
+}
+
+async fn ready<I: Insight>(State(insight): State<Arc<I>>) -> Response {
+    match insight.ready() {
+        true => "ready\n".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response(),
+    }
+}
+
+async fn metrics<I: Insight>(State(insight): State<Arc<I>>) -> Response {
+    ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], insight.metrics()).into_response()
+}
+
+async fn sandbox<I: Insight>(State(insight): State<Arc<I>>, Path(id): Path<String>) -> Response {
+    match SandboxId::new(&id).and_then(|id| insight.sandbox(&id)) {
+        Some(view) => Json(view).into_response(),
+        None => (StatusCode::NOT_FOUND, "nobody asked for this sandbox lately\n").into_response(),
+    }
+}

@@ -1,0 +1,86 @@
+//! One client connection, HTTP/1.1: requests to the handler, answers back, until either side has enough.
+
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    net::IpAddr,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header::CONNECTION};
+use http_body::{Body, Frame, SizeHint};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use tokio::{net::TcpStream, time::Instant};
+
+use super::{
+    io::ClientIo,
+    watch::{Busy, Patience, Watch},
+};
+use crate::shutdown::Shutdown;
+
+/// Answers one request that came from the peer with this address.
+pub(crate) trait Serve: 'static {
+    type Body: Body<Data = Bytes, Error = hyper::Error> + Unpin + 'static;
+    fn serve(&self, request: Request<Incoming>, peer: IpAddr) -> impl Future<Output = Response<Self::Body>>;
+}
+
+/// Serves the connection to its end.
+pub(crate) async fn serve<S: Serve>(
+    socket: TcpStream,
+    peer: IpAddr,
+    server: &S,
+    patience: Patience,
+    shutdown: &Shutdown,
+) {
+    let watch = Watch::new(patience, Instant::now());
+    let io = ClientIo::new(socket, watch.clone());
+    let service = service_fn(|request| {
+        let busy = watch.request();
+        async {
+            let mut answer = server.serve(request, peer).await;
+            if shutdown.is_draining() {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answer.map(|body| Answer { body, _busy: busy }))
+        }
+    });
+    let mut connection = pin!(http1::Builder::new().serve_connection(io, service));
+    let mut closing = pin!(shutdown.closing().cancelled());
+    let mut told = false;
+    // An error is the client's own affair: it left, was too slow, or sent what is no HTTP.
+    let ended = poll_fn(|cx| {
+        if !told && closing.as_mut().poll(cx).is_ready() {
+            told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        connection.as_mut().poll(cx)
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+/// The body of an answer; the connection is busy until it ends.
+struct Answer<B> {
+    body: B,
+    _busy: Busy,
+}
+
+impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for Answer<B> {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

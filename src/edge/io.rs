@@ -1,0 +1,102 @@
+//! A client's socket that watches itself. hyper's own head timer would also end idle keep-alive
+//! connections, and hyper does not see a client leave while it has no reason to read (an unread body, a
+//! pipelined request): so both are seen to here, whenever hyper touches the socket.
+//!
+//! hyper polls the connection's task when this timer fires and ends each of its turns with a read, a
+//! write or a flush; an error from any of them ends the connection and drops its handler.
+
+use std::{
+    future::Future as _,
+    io,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::Interest,
+    net::TcpStream,
+    time::{Instant, Sleep, sleep_until},
+};
+
+use super::watch::{Phase, Watch};
+
+pub(crate) struct ClientIo {
+    socket: TokioIo<TcpStream>,
+    watch: Watch,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl ClientIo {
+    pub(crate) fn new(socket: TcpStream, watch: Watch) -> Self {
+        let timer = Box::pin(sleep_until(watch.due()));
+        Self { socket: TokioIo::new(socket), watch, timer }
+    }
+
+    fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        // The timer may ring early, never late: so a busy connection sets it a few times a second, not
+        // twice a request.
+        if self.watch.due() < self.timer.deadline() {
+            self.timer.as_mut().reset(self.watch.due());
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= self.watch.due() {
+                match self.watch.phase() {
+                    Phase::Busy if self.client_is_gone() => return Err(io::ErrorKind::ConnectionReset.into()),
+                    Phase::Busy => self.watch.still_there(),
+                    Phase::Waiting | Phase::Head => return Err(io::ErrorKind::TimedOut.into()),
+                }
+            }
+            self.timer.as_mut().reset(self.watch.due());
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel has seen the client's FIN or RST, behind whatever bytes nobody has read.
+    fn client_is_gone(&self) -> bool {
+        let ready = std::pin::pin!(self.socket.inner().ready(Interest::READABLE));
+        let seen = ready.poll(&mut Context::from_waker(Waker::noop()));
+        matches!(seen, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+}
+
+impl Read for ClientIo {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        self.look(cx)?;
+        let read = Pin::new(&mut self.socket).poll_read(cx, buf);
+        if read.is_ready() {
+            self.watch.bytes();
+        }
+        read
+    }
+}
+
+impl Write for ClientIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.look(cx)?;
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.look(cx)?;
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.look(cx)?;
+        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
+    }
+}

@@ -1,0 +1,86 @@
+//! What is expected of a client connection now, and by when. The connection's own task is the only one
+//! that touches it.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use tokio::time::Instant;
+
+/// How long a client may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// From the first byte to the end of a head; also from accept to the first byte.
+    pub(crate) head: Duration,
+    /// Between requests.
+    pub(crate) idle: Duration,
+}
+
+/// How often a busy connection is looked at for a client that left.
+pub(crate) const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// No byte of a head yet.
+    Waiting,
+    /// Somewhere in a head.
+    Head,
+    /// A request is being handled.
+    Busy,
+}
+
+/// Shared by a connection's socket and its service.
+#[derive(Clone)]
+pub(crate) struct Watch(Rc<Inner>);
+
+struct Inner {
+    phase: Cell<Phase>,
+    due: Cell<Instant>,
+    patience: Patience,
+}
+
+impl Watch {
+    /// For a connection accepted now.
+    pub(crate) fn new(patience: Patience, now: Instant) -> Self {
+        Self(Rc::new(Inner { phase: Cell::new(Phase::Waiting), due: Cell::new(now + patience.head), patience }))
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.0.phase.get()
+    }
+
+    /// When the connection is to be looked at.
+    pub(crate) fn due(&self) -> Instant {
+        self.0.due.get()
+    }
+
+    /// Bytes came.
+    pub(crate) fn bytes(&self) {
+        if self.phase() == Phase::Waiting {
+            self.set(Phase::Head, self.0.patience.head);
+        }
+    }
+
+    /// The client is still there: look again later.
+    pub(crate) fn still_there(&self) {
+        self.set(Phase::Busy, LOOK);
+    }
+
+    /// A head is complete; until the guard is dropped, with the end of the answer, it is our turn.
+    pub(crate) fn request(&self) -> Busy {
+        self.still_there();
+        Busy(self.clone())
+    }
+
+    fn set(&self, phase: Phase, within: Duration) {
+        self.0.phase.set(phase);
+        self.0.due.set(Instant::now() + within);
+    }
+}
+
+/// One request that is being handled or answered.
+pub(crate) struct Busy(Watch);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.set(Phase::Waiting, self.0.0.patience.idle);
+    }
+}

@@ -1,0 +1,133 @@
+//! A worker: one thread, one single-threaded runtime, its own client connections and whatever its server
+//! keeps. Sockets reach it through its inbox; the listener gives each to the worker with the fewest.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc},
+    task::LocalSet,
+};
+
+use super::{
+    conn::{self, Serve},
+    watch::Patience,
+};
+use crate::{
+    shutdown::Shutdown,
+    telemetry::{Gauged, Metrics},
+};
+
+/// A socket on its way to a worker, with its place among `server.max_connections`.
+pub(crate) struct Accepted {
+    pub(crate) socket: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// The listener's end of a worker.
+#[derive(Clone)]
+pub(crate) struct Inbox {
+    sockets: mpsc::UnboundedSender<Accepted>,
+    load: Arc<AtomicUsize>,
+}
+
+impl Inbox {
+    /// Connections that the worker has.
+    pub(crate) fn load(&self) -> usize {
+        self.load.load(Relaxed)
+    }
+
+    pub(crate) fn give(&self, accepted: Accepted) {
+        self.load.fetch_add(1, Relaxed);
+        if self.sockets.send(accepted).is_err() {
+            self.load.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// What a worker works with besides its server.
+#[derive(Clone)]
+pub(crate) struct Tools {
+    pub(crate) patience: Patience,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What the worker's server does every few seconds besides serving.
+pub(crate) trait Upkeep {
+    fn upkeep(&self);
+}
+
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Starts a worker. Its thread ends after the cut, or when all inboxes are gone and its last connection
+/// has ended.
+pub(crate) fn start<S: Serve + Upkeep>(
+    number: usize,
+    tools: Tools,
+    make_server: impl FnOnce() -> S + Send + 'static,
+) -> io::Result<(Inbox, JoinHandle<()>)> {
+    let (sockets, inbox) = mpsc::unbounded_channel();
+    let load = Arc::new(AtomicUsize::new(0));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn({
+        let load = load.clone();
+        move || {
+            let local = LocalSet::new();
+            local.block_on(&runtime, work(inbox, load, tools, Rc::new(make_server())));
+        }
+    })?;
+    Ok((Inbox { sockets, load }, thread))
+}
+
+async fn work<S: Serve + Upkeep>(
+    mut inbox: mpsc::UnboundedReceiver<Accepted>,
+    load: Arc<AtomicUsize>,
+    tools: Tools,
+    server: Rc<S>,
+) {
+    let mut upkeep = tokio::time::interval(UPKEEP);
+    loop {
+        tokio::select! {
+            accepted = inbox.recv() => match accepted {
+                Some(accepted) => {
+                    let load = Loaded(load.clone());
+                    tokio::task::spawn_local(serve(accepted, load, tools.clone(), server.clone()));
+                }
+                None => break,
+            },
+            _ = upkeep.tick() => server.upkeep(),
+        }
+    }
+    // The listeners are gone; what is under way goes on until the drain is over.
+    while load.load(Relaxed) > 0 {
+        upkeep.tick().await;
+    }
+}
+
+async fn serve<S: Serve>(accepted: Accepted, _load: Loaded, tools: Tools, server: Rc<S>) {
+    let Accepted { socket, peer, permit: _permit } = accepted;
+    let _counted = Gauged::new(&tools.metrics.http1_connections);
+    let _tracked = tools.shutdown.track();
+    let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
+    conn::serve(socket, peer.ip().to_canonical(), &*server, tools.patience, &tools.shutdown).await;
+}
+
+/// One connection in a worker's load, until dropped.
+struct Loaded(Arc<AtomicUsize>);
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
