@@ -265,12 +265,16 @@ async fn the_body_counts_not_how_it_is_sent() {
 async fn endless_answers_are_cut() {
     let server = ScriptedHttp::start([Step::on(GET).endless(), Step::on(CONNECT).endless()]).await;
     let base = format!("http://{}", server.address());
-    let fault = catalog_at(&base).locate(&id()).await.expect_err("no bound");
-    assert!(fault.to_string().contains("longer than"), "{fault}");
-    server.peer_left().await;
-    let outcome = resumer_at(&base).resume(&wake(open(), 80, None, None)).await;
-    assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{outcome:?}");
-    server.peer_left().await;
+    let calls = async {
+        let fault = catalog_at(&base).locate(&id()).await.expect_err("no bound");
+        assert!(fault.to_string().contains("longer than"), "{fault}");
+        server.peer_left().await;
+        let outcome = resumer_at(&base).resume(&wake(open(), 80, None, None)).await;
+        assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{outcome:?}");
+        server.peer_left().await;
+    };
+    let limit = Duration::from_secs(10);
+    tokio::time::timeout(limit, calls).await.expect("cut long before");
 }
 
 #[tokio::test]
@@ -349,6 +353,11 @@ async fn what_the_connect_answer_lacks_is_looked_up_once() {
     let envd = Some("envd-secret".to_owned());
     let start = Some("2026-08-01T00:00:00Z");
     assert_eq!(facts(&placement), (Some("10.0.0.5"), start, envd, false, None));
+
+    // What was asked last is newest.
+    let placement = resume(steps(placed, Step::on(GET).json(200, RUNNING)), asked()).await;
+    let placement = placement.expect("woken");
+    assert_eq!(facts(&placement).0, Some("10.0.0.5"));
 
     // Nobody names a node: an address without {node} can do without.
     let placement = resume(steps(bare, Step::on(GET).json(200, nowhere)), asked()).await;
@@ -477,16 +486,18 @@ async fn no_secret_stands_in_an_error() {
     let secrets = [KEY, "hunter2", "envd-secret"];
     let echo = format!(r#"{{"sandboxID":"{KEY}","envdAccessToken":"envd-secret","message":"{KEY}"}}"#);
     let garbage = format!("HTTP/1.1 {KEY} envd-secret\r\n\r\n");
+    let get = || Step::on(&format!("{GET}?key=hunter2"));
+    let connect = || Step::on(&format!("{CONNECT}?key=hunter2"));
     let mut texts = Vec::new();
-    for (get, connect) in [
-        (Step::on(GET).json(401, &echo), Step::on(CONNECT).json(401, &echo)),
-        (Step::on(GET).json(200, &echo), Step::on(CONNECT).json(200, &echo)),
-        (Step::on(GET).json(200, KEY), Step::on(CONNECT).json(429, &echo)),
-        (Step::on(GET).raw(garbage.clone()), Step::on(CONNECT).raw(garbage.clone())),
-        (Step::on(GET).raw(""), Step::on(CONNECT).raw("")),
+    for steps in [
+        [get().json(401, &echo), connect().json(401, &echo)],
+        [get().json(200, &echo), connect().json(200, &echo)],
+        [get().json(200, KEY), connect().json(429, &echo)],
+        [get().raw(garbage.clone()), connect().raw(garbage.clone())],
+        [get().raw(""), connect().raw("")],
     ] {
-        let server = ScriptedHttp::start([get, connect]).await;
-        let base = format!("http://user:hunter2@{}/", server.address());
+        let server = ScriptedHttp::start(steps).await;
+        let base = format!("http://user:hunter2@{}/?key=hunter2", server.address());
         let error = catalog_at(&base).locate(&id()).await.expect_err("a fault");
         texts.push(format!("{error} {error:?}"));
         let error = resumer_at(&base).resume(&wake(open(), 80, None, None)).await;
@@ -497,7 +508,7 @@ async fn no_secret_stands_in_an_error() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = free.local_addr().expect("an address");
     drop(free);
-    let catalog = catalog_at(&format!("http://user:hunter2@{address}/"));
+    let catalog = catalog_at(&format!("http://user:hunter2@{address}/?key=hunter2"));
     let error = catalog.locate(&id()).await.expect_err("a fault");
     texts.push(format!("{error} {error:?} {catalog:?}"));
     for text in texts {
