@@ -24,6 +24,8 @@ pub(crate) trait Insight: Send + Sync + 'static {
     fn metrics(&self) -> String;
     /// `None`: nobody asked for it lately.
     fn sandbox(&self, id: &SandboxId) -> Option<Self::View>;
+    /// Makes what is known of it stale. Whether anything was known.
+    fn forget(&self, id: &SandboxId) -> bool;
 }
 
 /// Health, readiness and metrics: every other path is a health check too, as on E2B's health port.
@@ -38,8 +40,10 @@ pub(crate) fn health<I: Insight>(insight: Arc<I>) -> Router {
 
 /// Everything of [`health`], and what operators ask. With a token, every request must carry it.
 pub(crate) fn admin<I: Insight>(insight: Arc<I>, token: Option<Secret>) -> Router {
-    let router =
-        Router::new().route("/sandboxes/{id}", get(sandbox::<I>)).with_state(insight.clone()).merge(health(insight));
+    let router = Router::new()
+        .route("/sandboxes/{id}", get(sandbox::<I>).delete(forget::<I>))
+        .with_state(insight.clone())
+        .merge(health(insight));
     match token {
         Some(token) => router.layer(middleware::from_fn(move |request: Request, next: Next| {
             let allowed = carries(&request, &token);
@@ -80,6 +84,17 @@ async fn metrics<I: Insight>(State(insight): State<Arc<I>>) -> Response {
 async fn sandbox<I: Insight>(State(insight): State<Arc<I>>, Path(id): Path<String>) -> Response {
     match SandboxId::new(&id).and_then(|id| insight.sandbox(&id)) {
         Some(view) => Json(view).into_response(),
-        None => (StatusCode::NOT_FOUND, "nobody asked for this sandbox lately\n").into_response(),
+        None => unknown(),
     }
+}
+
+async fn forget<I: Insight>(State(insight): State<Arc<I>>, Path(id): Path<String>) -> Response {
+    match SandboxId::new(&id).is_some_and(|id| insight.forget(&id)) {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => unknown(),
+    }
+}
+
+fn unknown() -> Response {
+    (StatusCode::NOT_FOUND, "nobody asked for this sandbox lately\n").into_response()
 }

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::{io::unix::AsyncFd, sync::Semaphore, time::sleep};
+use tokio::{sync::Semaphore, time::sleep};
 
 use super::worker::{Accepted, Inbox};
 use crate::shutdown::Shutdown;
@@ -34,8 +34,7 @@ pub(crate) async fn accept(
     room: Arc<Semaphore>,
     shutdown: Shutdown,
 ) -> io::Result<()> {
-    // Not a tokio listener: it would register each socket here, for a worker to register again.
-    let listener = AsyncFd::new(listener)?;
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let permit = tokio::select! {
             permit = room.clone().acquire_owned() => permit.map_err(io::Error::other)?,
@@ -60,17 +59,12 @@ pub(crate) async fn accept(
     }
 }
 
-async fn accept_one(listener: &AsyncFd<std::net::TcpListener>) -> io::Result<(std::net::TcpStream, SocketAddr)> {
-    loop {
-        let mut ready = listener.readable().await?;
-        if let Ok(accepted) = ready.try_io(|listener| listener.get_ref().accept()) {
-            let (socket, peer) = accepted?;
-            socket.set_nonblocking(true)?;
-            // Small answers are not held back for an acknowledgement.
-            socket.set_nodelay(true)?;
-            return Ok((socket, peer));
-        }
-    }
+async fn accept_one(listener: &tokio::net::TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    let (socket, peer) = listener.accept().await?;
+    // Small answers are not held back for an acknowledgement.
+    socket.set_nodelay(true)?;
+    // A worker will register it with its own reactor.
+    Ok((socket.into_std()?, peer))
 }
 
 /// The client was gone before it was accepted.

@@ -5,5 +5,5 @@ pub(crate) mod admin;
 pub(crate) mod conn;
 mod io;
 pub(crate) mod listener;
-mod watch;
+pub(crate) mod watch;
 pub(crate) mod worker;

@@ -134,8 +134,8 @@ impl Forwarder {
             // Its error reaches the exchange that is under way.
             let _ = connection.await;
         });
-        let open = Gauged::new(&self.metrics.upstream_connections);
-        Ok(Connection { sender, reused: false, key, driver: AbortOnDropHandle::new(driver), open })
+        let _open = Gauged::new(&self.metrics.upstream_connections);
+        Ok(Connection { sender, reused: false, key, _driver: AbortOnDropHandle::new(driver), _open })
     }
 }
 

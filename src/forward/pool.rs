@@ -22,8 +22,8 @@ pub(crate) struct Connection {
     /// It has served before: its peer may have closed it meanwhile.
     pub(crate) reused: bool,
     pub(crate) key: Rc<str>,
-    pub(crate) driver: AbortOnDropHandle<()>,
-    pub(crate) open: Gauged,
+    pub(crate) _driver: AbortOnDropHandle<()>,
+    pub(crate) _open: Gauged,
 }
 
 /// Idle connections by key, the last used first.

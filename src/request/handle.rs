@@ -99,7 +99,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
 
     fn pass_on(&self, brought: super::errand::Brought, mut context: Context) -> Response<Reply> {
         let (mut head, body) = brought.answer.into_parts();
-        headers::inbound(&mut head.headers);
+        headers::inbound(&mut head);
         context.answered(head.status, Origin::Sandbox, "");
         if let Some(timing) = context.server_timing() {
             head.headers.append(SERVER_TIMING, timing);

@@ -20,7 +20,7 @@ mod internal;
 mod reply;
 mod respond;
 
-pub(crate) use self::handle::Handler;
+pub(crate) use self::{handle::Handler, reply::Reply};
 
 /// What all requests of the process have in common.
 pub(crate) struct Site {

@@ -2,7 +2,6 @@
 //!
 //! `entry` decides (pure), `table` keeps the entries, `resolver` waits, `flight` asks the control plane
 //! through `ports`.
-#![allow(dead_code)]
 
 mod bell;
 mod denials;

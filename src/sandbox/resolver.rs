@@ -10,7 +10,7 @@ use super::{
     entry::{Act, Answer, Event, Policy, Want},
     flight,
     held::Held,
-    ports::{Catalog, Resumer},
+    ports::{Catalog, CatalogError, Resumer},
     table::Table,
     view::View,
 };
@@ -205,6 +205,18 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         if let Some(act) = self.table.apply(sandbox, event, Instant::now()) {
             self.perform(sandbox, act, None);
         }
+    }
+
+    /// Asks the catalog for a sandbox that there can hardly be: any answer says that it is there.
+    pub(crate) async fn probe(&self) -> Result<(), CatalogError> {
+        let nobody = SandboxId::new("i00000000000000000000").ok_or_else(|| CatalogError("no id".into()))?;
+        let answer = tokio::time::timeout(self.limits.lookup_timeout, self.catalog.locate(&nobody)).await;
+        answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into()))).map(drop)
+    }
+
+    /// Makes whatever is known of a sandbox stale: the next request asks. Whether anything was known.
+    pub(crate) fn forget(&self, sandbox: &SandboxId) -> bool {
+        self.table.apply(sandbox, Event::Changed, Instant::now()).is_some()
     }
 
     /// What operators may see of a sandbox; `None` if nobody asked for it lately.

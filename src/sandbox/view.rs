@@ -9,7 +9,7 @@ use crate::types::{Route, SandboxId};
 /// A snapshot of an entry; durations are in milliseconds.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct View {
+pub(crate) struct View {
     sandbox_id: String,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,133 @@
+//! What the rooms of floor 3 need of each other, passed from above.
+
+use std::{
+    future::Future,
+    net::IpAddr,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+
+use crate::{
+    config::{Config, Mode},
+    control::{AnyCatalog, AnyResumer},
+    edge::{admin::Insight, conn::Serve, worker::Upkeep},
+    forward::{DialRules, Forwarder, ListenerGuard, Quota},
+    request::{Handler, Reply, Site},
+    route::Rules,
+    sandbox::{Resolver, View},
+    shutdown::Shutdown,
+    telemetry::Metrics,
+    types::SandboxId,
+};
+
+/// The resolver over the control planes that the configuration can choose.
+pub(super) type Finder = Resolver<AnyCatalog, AnyResumer>;
+
+/// What a worker's server is made of, on the worker's own thread.
+#[derive(Clone)]
+pub(super) struct Parts {
+    site: Arc<Site>,
+    finder: Arc<Finder>,
+    rules: DialRules,
+    idle_timeout: Duration,
+    metrics: Arc<Metrics>,
+}
+
+impl Parts {
+    pub(super) fn new(
+        config: &Config,
+        guard: Option<Arc<dyn ListenerGuard>>,
+        finder: Arc<Finder>,
+        metrics: Arc<Metrics>,
+        shutdown: &Shutdown,
+    ) -> Self {
+        let Config { server, upstream, cache, resume, log, .. } = config;
+        let site = Arc::new(Site {
+            rules: Rules {
+                domains: server.domains.clone(),
+                header_hosts: server.header_hosts.clone(),
+                default_port: server.default_port,
+            },
+            trusted_proxies: server.trusted_proxies.clone(),
+            mode: upstream.mode,
+            address: upstream.address.clone(),
+            rewrite_shared_host: upstream.rewrite_shared_host,
+            hold_timeout: resume.hold_timeout,
+            response_header_timeout: upstream.response_header_timeout,
+            look_again: cache.ttl,
+            quota: Quota::new(match upstream.mode {
+                Mode::Direct => upstream.max_connections_per_sandbox,
+                Mode::Node => 0,
+            }),
+            metrics: metrics.clone(),
+            access: log.access,
+            cut: shutdown.cut().clone(),
+        });
+        let rules = DialRules {
+            connect_timeout: upstream.connect_timeout,
+            attempts: upstream.connect_attempts,
+            restricted: upstream.mode == Mode::Direct,
+            allow_loopback: upstream.allow_loopback,
+            guard,
+        };
+        Self { site, finder, rules, idle_timeout: upstream.idle_timeout, metrics }
+    }
+
+    pub(super) fn server(self) -> Server {
+        let forwarder = Rc::new(Forwarder::new(self.rules, self.idle_timeout, self.metrics));
+        Server(Handler { site: self.site, resolver: self.finder, forwarder })
+    }
+}
+
+/// The handler, as a worker knows it.
+pub(super) struct Server(Handler<AnyCatalog, AnyResumer>);
+
+impl Serve for Server {
+    type Body = Reply;
+
+    fn serve(&self, request: Request<Incoming>, peer: IpAddr) -> impl Future<Output = Response<Reply>> {
+        self.0.handle(request, peer)
+    }
+}
+
+impl Upkeep for Server {
+    fn upkeep(&self) {
+        self.0.forwarder.sweep();
+    }
+}
+
+/// What the health and admin listeners show.
+pub(super) struct Watchman {
+    pub(super) finder: Arc<Finder>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) shutdown: Shutdown,
+    /// The catalog has answered once.
+    pub(super) reached: Arc<AtomicBool>,
+}
+
+impl Insight for Watchman {
+    type View = View;
+
+    fn ready(&self) -> bool {
+        self.reached.load(Relaxed) && !self.shutdown.is_draining()
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics.render()
+    }
+
+    fn sandbox(&self, id: &SandboxId) -> Option<View> {
+        self.finder.view(id)
+    }
+
+    fn forget(&self, id: &SandboxId) -> bool {
+        self.finder.forget(id)
+    }
+}

@@ -1,0 +1,278 @@
+//! What end-to-end tests share: a proxy on free ports, servers that do as they are told, a client.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    future::Future,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use client_proxy::{
+    app::App,
+    config::{Config, Environment},
+};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+/// No test waits longer for anything.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A proxy of this process, on free ports.
+pub struct Proxy {
+    pub app: App,
+    pub address: SocketAddr,
+    pub health: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+impl Proxy {
+    /// Starts with this configuration; its listeners are free loopback ports, whatever it says.
+    pub fn start(toml: &str) -> Self {
+        let anywhere = "127.0.0.1:0";
+        let environment: Environment = [
+            ("CLIENT_PROXY__SERVER__LISTEN", &*format!("[\"{anywhere}\"]")),
+            ("CLIENT_PROXY__HEALTH__LISTEN", anywhere),
+            ("CLIENT_PROXY__ADMIN__LISTEN", anywhere),
+        ]
+        .into_iter()
+        .collect();
+        let loaded = Config::load(toml.as_bytes(), &environment).unwrap_or_else(|faults| panic!("{faults}"));
+        let app = App::start(loaded.config, None).expect("a proxy");
+        let addresses = app.addresses().clone();
+        Self {
+            app,
+            address: addresses.proxy[0],
+            health: addresses.health,
+            admin: addresses.admin.expect("an admin listener"),
+        }
+    }
+
+    /// `GET path` for the sandbox's port.
+    pub async fn get(&self, port: u16, sandbox: &str, path: &str) -> Answer {
+        self.send(request("GET", port, sandbox, path).body(Full::default()).expect("a request")).await
+    }
+
+    /// Sends the request on a connection of its own.
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Answer {
+        send(self.address, request).await
+    }
+
+    /// The sum of all samples whose line begins with `name` (labels may follow), 0 if there is none.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = get(self.health, "/metrics").await.text();
+        let samples = text.lines().filter(|line| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ', ',']) || name.contains('{'))
+        });
+        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
+    /// Waits until the metric has this value.
+    pub async fn metric_becomes(&self, name: &str, value: f64) {
+        eventually(&format!("{name} = {value}"), async || self.metric(name).await == value).await;
+    }
+
+    /// Waits until nothing is held, connected or under way.
+    pub async fn is_idle(&self) {
+        for gauge in ["client_proxy_held_requests", "client_proxy_connections"] {
+            self.metric_becomes(gauge, 0.0).await;
+        }
+    }
+}
+
+/// A request in the usual form; finish it with `.body()`.
+pub fn request(method: &str, port: u16, sandbox: &str, path: &str) -> http::request::Builder {
+    Request::builder().method(method).uri(path).header("host", format!("{port}-{sandbox}.example.test"))
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answer {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+
+    /// The error code, if the proxy itself answered: the same word in body and `Proxy-Status`.
+    pub fn error(&self) -> String {
+        let status = self.headers.get("proxy-status").map_or("", |value| value.to_str().expect("ASCII"));
+        let code = self.json()["error"].as_str().expect("an error code").to_owned();
+        assert!(
+            status.starts_with("client-proxy; error=") && status.contains(&format!("details=\"{code}")),
+            "{status}"
+        );
+        assert_eq!(self.json()["code"], self.status.as_u16());
+        code
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("ASCII"))
+    }
+}
+
+/// `GET path` from `address`.
+pub async fn get(address: SocketAddr, path: &str) -> Answer {
+    let request = Request::get(path).header("host", address.to_string()).body(Full::default()).expect("a request");
+    send(address, request).await
+}
+
+/// Sends on a connection of its own, and reads the answer to its end.
+pub async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Answer {
+    try_send(address, request).await.unwrap_or_else(|error| panic!("no answer: {error}"))
+}
+
+/// The same where it may fail.
+pub async fn try_send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Answer, hyper::Error> {
+    let exchange = async {
+        let socket = TcpStream::connect(address).await.expect("a connection");
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
+        let driver = tokio::spawn(connection);
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        driver.abort();
+        Ok(Answer { status: head.status, headers: head.headers, body })
+    };
+    timeout(PATIENCE, exchange).await.expect("an answer in time")
+}
+
+/// Waits until the condition holds.
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !holds().await {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// An HTTP/1.1 server on a free port that answers as its handler says.
+pub struct Server {
+    pub address: SocketAddr,
+    /// Connections accepted so far.
+    pub connections: Arc<AtomicUsize>,
+    /// Requests whose heads came so far.
+    pub requests: Arc<AtomicUsize>,
+    /// Those heads.
+    pub seen: Arc<Mutex<Vec<http::request::Parts>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    pub async fn start<F>(handler: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response<Full<Bytes>>> + Send,
+    {
+        Self::on("127.0.0.1:0", handler).await
+    }
+
+    /// The same on an address of one's own.
+    pub async fn on<F>(address: &str, handler: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Response<Full<Bytes>>> + Send,
+    {
+        let listener = TcpListener::bind(address).await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let handler = Arc::new(handler);
+        let mut tasks = JoinSet::new();
+        let (counted, asked, heads) = (connections.clone(), requests.clone(), seen.clone());
+        tasks.spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                let Ok((socket, _)) = listener.accept().await else { return };
+                counted.fetch_add(1, SeqCst);
+                let (handler, asked, heads) = (handler.clone(), asked.clone(), heads.clone());
+                open.spawn(async move {
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        asked.fetch_add(1, SeqCst);
+                        let (head, body) = request.into_parts();
+                        heads.lock().expect("no panic").push(head.clone());
+                        let answer = handler(Request::from_parts(head, body));
+                        async { Ok::<_, std::convert::Infallible>(answer.await) }
+                    });
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(socket), service)
+                        .await;
+                });
+            }
+        });
+        Self { address, connections, requests, seen, _tasks: tasks }
+    }
+
+    pub fn requests(&self) -> usize {
+        self.requests.load(SeqCst)
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
+    }
+}
+
+/// A plain answer.
+pub fn answer(status: u16, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    Response::builder().status(status).body(Full::new(body.into())).expect("an answer")
+}
+
+/// A JSON answer.
+pub fn json(status: u16, body: &Value) -> Response<Full<Bytes>> {
+    let mut answer = answer(status, body.to_string());
+    answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// A raw connection: for what no well-behaved client or server would do.
+pub struct Raw(pub TcpStream);
+
+impl Raw {
+    pub async fn connect(address: SocketAddr) -> Self {
+        Self(TcpStream::connect(address).await.expect("a connection"))
+    }
+
+    pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).await.expect("a peer that reads");
+    }
+
+    /// Reads until what was read ends with `end`, and returns it all.
+    pub async fn read_until(&mut self, end: &str) -> String {
+        let mut read = Vec::new();
+        while !read.ends_with(end.as_bytes()) {
+            let byte = timeout(PATIENCE, self.0.read_u8()).await.expect("bytes in time");
+            read.push(byte.unwrap_or_else(|error| panic!("{error} after {:?}", String::from_utf8_lossy(&read))));
+        }
+        String::from_utf8_lossy(&read).into_owned()
+    }
+
+    /// The head of a message.
+    pub async fn head(&mut self) -> String {
+        self.read_until("\r\n\r\n").await
+    }
+
+    /// Reads until the peer ends the connection, well (`Ok`) or with a reset.
+    pub async fn rest(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut rest = Vec::new();
+        timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("an end in time")?;
+        Ok(rest)
+    }
+}
