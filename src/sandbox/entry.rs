@@ -312,7 +312,8 @@ impl Entry {
     fn not_there(&mut self, generation: Generation, step: Step, policy: &Policy) -> Act {
         let State::Running(known) = &self.state else { return Act::NONE };
         let just_confirmed = known.doubted.is_some_and(|at| step.now < at + policy.negative_ttl);
-        if known.route.generation != generation || just_confirmed {
+        // While the catalog fails there is nothing better to be learned, and others are served.
+        if known.route.generation != generation || just_confirmed || known.failing {
             return Act::NONE;
         }
         let (locating, launch) = Locating::take_off(Some(known.clone()), true, step);

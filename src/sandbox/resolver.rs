@@ -19,6 +19,9 @@ use crate::{
     types::{CredentialDigest, Credentials, Denial, Generation, Reason, Route, SandboxId},
 };
 
+#[cfg(test)]
+mod tests;
+
 /// Times and bounds of the resolver.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {

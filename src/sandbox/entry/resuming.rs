@@ -14,10 +14,10 @@ use crate::{
 };
 
 /// Wakes of one sandbox under way for different credentials.
-const MAX_FLIGHTS: usize = 8;
+pub(crate) const MAX_FLIGHTS: usize = 8;
 /// A flight older than this no longer keeps other credentials waiting: eight wrong tokens and a
 /// control plane that hangs on them must not lock the owner out.
-const OVERDUE: Duration = Duration::from_secs(5);
+pub(crate) const OVERDUE: Duration = Duration::from_secs(5);
 /// Overdue flights and all; beyond it even the owner waits.
 const MAX_FLIGHTS_EVER: usize = 64;
 #[derive(Debug)]

@@ -1,1 +1,340 @@
+//! The state table, row by row: what stands in it is what the machine does.
 
+use super::{
+    resuming::{MAX_FLIGHTS, OVERDUE},
+    *,
+};
+use crate::{
+    sandbox::ports::Sleep,
+    types::{Access, Credentials, Denial, Node, Port, Secret},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// An entry and the time, driven by hand.
+struct Stage {
+    entry: Entry,
+    policy: Policy,
+    now: Instant,
+    serial: u64,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let policy = Policy { ttl: SECOND, stale_if_error: MINUTE, negative_ttl: SECOND, max_held_per_sandbox: 100 };
+        Self { entry: Entry::default(), policy, now: Instant::now(), serial: 0 }
+    }
+
+    /// An entry whose first lookup said this, a moment ago.
+    fn knowing(located: Located) -> Self {
+        let mut stage = Self::new();
+        let flight = located_flight(&stage.want(&owner()));
+        stage.on(Event::Located { flight, outcome: Ok(located) });
+        stage
+    }
+
+    fn on(&mut self, event: Event<'_>) -> Act {
+        self.serial += 1;
+        self.entry.on(event, Step { now: self.now, serial: self.serial }, &self.policy)
+    }
+
+    fn want(&mut self, credentials: &Credentials) -> Act {
+        let digest = credentials.digest();
+        self.on(Event::Wanted(Want { credentials, digest, since: self.now, room: true, may_wake: true }))
+    }
+
+    fn route(&mut self) -> Arc<Route> {
+        match self.want(&owner()).answer {
+            Answer::Go(route) => route,
+            other => panic!("no route but {other:?}"),
+        }
+    }
+
+    fn refusal(&mut self, credentials: &Credentials) -> Refusal {
+        match self.want(credentials) {
+            Act { answer: Answer::Refuse(refusal), launch: None } => refusal,
+            other => panic!("no refusal but {other:?}"),
+        }
+    }
+
+    fn resumed(&mut self, flight: FlightId, outcome: Result<Placement, WakeError>) {
+        self.on(Event::Resumed { flight, outcome, took: SECOND });
+    }
+}
+
+fn holder_of(token: &str) -> Credentials {
+    Credentials { port: Port::ENVD, traffic_token: None, access_token: Some(Secret::new(token)) }
+}
+
+fn owner() -> Credentials {
+    holder_of("right")
+}
+
+fn at(node: &str, execution: &str) -> Placement {
+    Placement { node: Node::new(node), execution: Some(execution.into()), access: None }
+}
+
+fn asleep() -> Located {
+    Located::Asleep(Sleep { barred: None, access: None })
+}
+
+fn located_flight(act: &Act) -> FlightId {
+    match act.launch {
+        Some(Launch::Locate { flight }) => flight,
+        ref other => panic!("no lookup but {other:?}"),
+    }
+}
+
+fn wake_flight(act: &Act) -> FlightId {
+    match act.launch {
+        Some(Launch::Resume { flight, .. }) => flight,
+        ref other => panic!("no wake but {other:?}"),
+    }
+}
+
+fn parked(act: Act) -> crate::sandbox::bell::Ticket {
+    match act.answer {
+        Answer::Park(ticket) => ticket,
+        other => panic!("not parked but {other:?}"),
+    }
+}
+
+#[test]
+fn unknown_is_looked_up_once_for_all_who_come() {
+    let mut stage = Stage::new();
+    let first = stage.want(&owner());
+    let flight = located_flight(&first);
+    let second = stage.want(&holder_of("other"));
+    assert!(second.launch.is_none());
+    let tickets = [parked(first), parked(second)];
+    assert_eq!(stage.entry.held(), 2);
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    assert!(tickets.iter().all(|ticket| ticket.landed() == Some(Ending::Told)));
+    assert_eq!(stage.route().placement.node, Node::new("10.0.0.1"));
+}
+
+#[test]
+fn a_running_route_is_used_for_its_time_and_then_asked_for() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    let generation = stage.route().generation;
+    stage.now += SECOND;
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    assert_eq!(stage.route().generation, generation, "the same life at the same place");
+    stage.now += SECOND;
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "b"))) });
+    assert!(stage.route().generation > generation, "another life at the same place");
+}
+
+#[test]
+fn an_outage_serves_what_is_known_without_waiting_until_it_is_too_old() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    let generation = stage.route().generation;
+    stage.now += SECOND;
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    assert_eq!(stage.route().generation, generation);
+    stage.now += SECOND;
+    // Asked again, and served meanwhile: also those who come while the lookup hangs.
+    let act = stage.want(&owner());
+    assert!(matches!(act.answer, Answer::Go(_)));
+    let flight = located_flight(&act);
+    assert!(matches!(stage.want(&owner()), Act { answer: Answer::Go(_), launch: None }));
+    stage.now += MINUTE;
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    assert_eq!(stage.refusal(&owner()), Refusal::Unavailable);
+}
+
+#[test]
+fn nothing_known_and_an_outage_is_refused_for_a_moment_only() {
+    let mut stage = Stage::new();
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    assert_eq!(stage.refusal(&owner()), Refusal::Unavailable);
+    stage.now += SECOND;
+    located_flight(&stage.want(&owner()));
+}
+
+#[test]
+fn a_change_makes_a_route_stale_at_once_and_a_lookups_answer_void() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    stage.on(Event::Changed);
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Changed);
+    let act = stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    let again = located_flight(&act);
+    assert_ne!(again, flight);
+    stage.on(Event::Located { flight, outcome: Ok(Located::Gone(Reason::Killed)) });
+    stage.on(Event::Located { flight: again, outcome: Ok(Located::Running(at("10.0.0.2", "b"))) });
+    assert_eq!(stage.route().placement.node, Node::new("10.0.0.2"));
+}
+
+#[test]
+fn a_change_during_a_wake_lets_its_outcome_land_stale() {
+    let mut stage = Stage::knowing(asleep());
+    let flight = wake_flight(&stage.want(&owner()));
+    stage.on(Event::Changed);
+    stage.resumed(flight, Ok(at("10.0.0.1", "a")));
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Ok(asleep()) });
+    wake_flight(&stage.want(&owner()));
+}
+
+#[test]
+fn a_key_that_changes_for_ever_does_not_hold_for_ever() {
+    let mut stage = Stage::new();
+    let act = stage.want(&owner());
+    let (mut flight, ticket) = (located_flight(&act), parked(act));
+    for _ in 0..MAX_VOIDED {
+        stage.on(Event::Changed);
+        let running = Ok(Located::Running(at("10.0.0.1", "a")));
+        flight = located_flight(&stage.on(Event::Located { flight, outcome: running }));
+    }
+    stage.on(Event::Changed);
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    assert!(ticket.landed().is_some());
+    stage.route();
+    stage.now += Duration::from_millis(1);
+    located_flight(&stage.want(&owner()));
+}
+
+#[test]
+fn not_there_doubts_its_own_generation_only_and_only_once_in_a_while() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    let generation = stage.route().generation;
+    assert!(stage.on(Event::NotThere { generation: Generation(generation.0 + 1) }).launch.is_none());
+    let flight = located_flight(&stage.on(Event::NotThere { generation }));
+    assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)), "a doubted route serves nobody");
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    assert_eq!(stage.route().generation, generation);
+    assert!(stage.on(Event::NotThere { generation }).launch.is_none(), "just confirmed");
+    stage.now += SECOND;
+    located_flight(&stage.on(Event::NotThere { generation }));
+}
+
+#[test]
+fn a_report_during_an_outage_does_not_stop_the_traffic() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    let generation = stage.route().generation;
+    stage.now += SECOND;
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    assert!(stage.on(Event::NotThere { generation }).launch.is_none());
+    assert_eq!(stage.route().generation, generation);
+}
+
+#[test]
+fn a_sleeper_that_may_not_be_woken_is_refused_without_a_call_and_asked_for_later() {
+    let sleep = Sleep { barred: Some(Reason::AutoResumeOff), access: None };
+    let mut stage = Stage::knowing(Located::Asleep(sleep));
+    assert_eq!(stage.refusal(&owner()), Refusal::Gone(Reason::AutoResumeOff));
+    stage.now += SECOND;
+    located_flight(&stage.want(&owner()));
+}
+
+#[test]
+fn a_wrong_token_neither_wakes_nor_rides_on_a_wake_where_the_locks_are_known() {
+    let access = Access { envd_token: Some(Secret::new("right")), ..Access::default() };
+    let mut stage = Stage::knowing(Located::Asleep(Sleep { barred: None, access: Some(access) }));
+    assert_eq!(stage.refusal(&holder_of("wrong")), Refusal::Denied(Denial::Denied));
+    let flight = wake_flight(&stage.want(&owner()));
+    assert_eq!(stage.refusal(&holder_of("wrong")), Refusal::Denied(Denial::Denied));
+    stage.resumed(flight, Ok(at("10.0.0.1", "a")));
+    let access = stage.route().placement.access.clone().expect("the locks outlive the wake");
+    assert!(access.check_wake(&owner()).is_ok());
+}
+
+#[test]
+fn a_denial_concerns_its_own_credentials_and_is_remembered() {
+    let mut stage = Stage::knowing(asleep());
+    let wrong = stage.want(&holder_of("wrong"));
+    let (wrong_flight, wrong_ticket) = (wake_flight(&wrong), parked(wrong));
+    let right = stage.want(&owner());
+    let (right_flight, right_ticket) = (wake_flight(&right), parked(right));
+    stage.resumed(wrong_flight, Err(WakeError::Denied(Denial::Denied)));
+    assert_eq!((wrong_ticket.landed(), right_ticket.landed()), (Some(Ending::Told), None));
+    assert_eq!(stage.refusal(&holder_of("wrong")), Refusal::Denied(Denial::Denied));
+    stage.resumed(right_flight, Ok(at("10.0.0.1", "a")));
+    assert_eq!(right_ticket.landed(), Some(Ending::Woken));
+}
+
+#[test]
+fn the_ninth_caller_waits_for_a_flight_but_never_behind_overdue_ones() {
+    let mut stage = Stage::knowing(asleep());
+    let eight: Vec<_> = (0..MAX_FLIGHTS).map(|n| stage.want(&holder_of(&format!("wrong{n}")))).collect();
+    let ninth = stage.want(&owner());
+    assert!(ninth.launch.is_none());
+    let ninth = parked(ninth);
+    stage.resumed(wake_flight(&eight[3]), Err(WakeError::Denied(Denial::Denied)));
+    assert!(ninth.landed().is_some(), "a landing makes room");
+    let mut stage = Stage::knowing(asleep());
+    let _eight: Vec<_> = (0..MAX_FLIGHTS).map(|n| stage.want(&holder_of(&format!("wrong{n}")))).collect();
+    stage.now += OVERDUE;
+    wake_flight(&stage.want(&owner()));
+}
+
+#[test]
+fn every_ending_of_a_wake_is_told_and_remembered_as_long_as_it_holds() {
+    let killed = || Err(WakeError::Gone(Reason::Killed));
+    let exhausted = || Err(WakeError::Exhausted("your limit".into()));
+    let down = || Err(WakeError::Unavailable("down".into()));
+    let cases: [(Result<Placement, WakeError>, Refusal); 3] = [
+        (killed(), Refusal::Gone(Reason::Killed)),
+        (exhausted(), Refusal::Exhausted("your limit".into())),
+        (down(), Refusal::Unavailable),
+    ];
+    for (outcome, refusal) in cases {
+        let mut stage = Stage::knowing(asleep());
+        let act = stage.want(&owner());
+        let (flight, ticket) = (wake_flight(&act), parked(act));
+        stage.resumed(flight, outcome);
+        assert_eq!(ticket.landed(), Some(Ending::Told));
+        assert_eq!(stage.refusal(&owner()), refusal);
+        stage.now += SECOND;
+        located_flight(&stage.want(&owner()));
+    }
+}
+
+#[test]
+fn a_transition_is_no_fact_to_remember() {
+    let mut stage = Stage::knowing(asleep());
+    let act = stage.want(&owner());
+    let (flight, ticket) = (wake_flight(&act), parked(act));
+    stage.resumed(flight, Err(WakeError::Transitioning));
+    assert_eq!(ticket.landed(), Some(Ending::Transitioning));
+    wake_flight(&stage.want(&owner()));
+}
+
+#[test]
+fn a_lost_flight_is_an_outage_not_a_silence() {
+    let mut stage = Stage::new();
+    let act = stage.want(&owner());
+    let (flight, ticket) = (located_flight(&act), parked(act));
+    stage.on(Event::Lost { flight });
+    assert!(ticket.landed().is_some());
+    assert_eq!(stage.refusal(&owner()), Refusal::Unavailable);
+    let mut stage = Stage::knowing(asleep());
+    let act = stage.want(&owner());
+    let (flight, ticket) = (wake_flight(&act), parked(act));
+    stage.on(Event::Lost { flight });
+    assert!(ticket.landed().is_some());
+    assert_eq!(stage.refusal(&owner()), Refusal::Unavailable);
+}
+
+#[test]
+fn whoever_waited_takes_what_was_learned_meanwhile_however_short_the_cache() {
+    let mut stage = Stage::new();
+    stage.policy.ttl = Duration::ZERO;
+    stage.policy.negative_ttl = Duration::ZERO;
+    let since = stage.now;
+    let credentials = owner();
+    let want = Want { credentials: &credentials, digest: credentials.digest(), since, room: true, may_wake: true };
+    let flight = located_flight(&stage.on(Event::Wanted(want)));
+    stage.now += SECOND;
+    stage.on(Event::Located { flight, outcome: Ok(Located::Gone(Reason::Unknown)) });
+    stage.now += SECOND;
+    assert!(matches!(stage.on(Event::Wanted(want)).answer, Answer::Refuse(Refusal::Gone(Reason::Unknown))));
+    located_flight(&stage.want(&credentials));
+}
