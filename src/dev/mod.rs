@@ -7,6 +7,8 @@
 
 pub mod agent;
 mod api;
+mod banner;
+pub mod demo;
 mod freeze;
 mod guard;
 mod lifecycle;
@@ -124,6 +126,8 @@ rest = {{ url = "http://{api}", api_key = "{key}", node_pointer = "/nodeIP" }}
 [resume]
 kind = "rest"
 rest = {{ url = "http://{api}", api_key = "{key}" }}
+[cache]
+ttl = "200ms"
 [upstream]
 mode = "direct"
 address = "{{node}}:{{port}}"
@@ -133,6 +137,11 @@ drain_delay = "0s"
 drain_timeout = "2s"
 "#
         )
+    }
+
+    /// The welcome with commands to paste, for where the playground's doors really are.
+    pub fn banner(&self, at: &Addresses) -> String {
+        banner::text(at, &self.key, &self.api.sandboxes.ground.template_names())
     }
 
     /// Tells where the proxy was bound: answers of the control API name it as `domain`.

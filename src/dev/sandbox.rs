@@ -208,7 +208,9 @@ impl Sandbox {
                         Phase::Gone(reason) => return Err(Refusal::Gone(reason).into()),
                         Phase::Pausing { .. } => {}
                         _ => {
-                            return Err(Fault::Failed("the sandbox could not be paused".to_owned()));
+                            return Err(Fault::Failed(
+                                "the sandbox could not be paused".to_owned(),
+                            ));
                         }
                     }
                     let _ = changes.changed().await;
