@@ -32,7 +32,12 @@ use crate::{
     telemetry::{self, Metrics},
 };
 
+#[cfg(feature = "dev")]
+mod dev;
 mod server;
+
+#[cfg(feature = "dev")]
+pub use self::dev::dev;
 
 /// A running proxy.
 pub struct App {

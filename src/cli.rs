@@ -9,6 +9,8 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+#[cfg(feature = "dev")]
+use client_proxy::dev;
 use client_proxy::{
     app,
     config::{Config, Environment, Loaded},
@@ -75,15 +77,39 @@ pub(crate) enum Command {
         #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:3003/health")]
         url: Url,
     },
-    // `dev`, the playground, goes here.
+    /// A playground on this machine: control API, sandboxes that really sleep, and the proxy
+    #[cfg(feature = "dev")]
+    Dev(dev::Options),
+    /// The root process of a sandbox of the playground
+    #[cfg(feature = "dev")]
+    #[command(hide = true)]
+    SandboxAgent(dev::agent::Args),
 }
 
 /// Serves until told to end.
 pub(crate) fn run(file: &Path) -> ExitCode {
-    match load(file).map(app::run) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => fail(1, format_args!("{error:#}")),
+    match load(file) {
+        Ok(loaded) => exit(app::run(loaded)),
         Err(code) => code,
+    }
+}
+
+/// Serves the playground until told to end, or plays the demo.
+#[cfg(feature = "dev")]
+pub(crate) fn play(options: &dev::Options) -> ExitCode {
+    exit(app::dev(options))
+}
+
+/// Runs inside a sandbox of the playground.
+#[cfg(feature = "dev")]
+pub(crate) fn sandbox_agent(arguments: dev::agent::Args) -> ExitCode {
+    exit(dev::agent::run(arguments))
+}
+
+fn exit(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(1, format_args!("{error:#}")),
     }
 }
 

@@ -22,6 +22,10 @@ fn main() -> ExitCode {
         (Some(Command::Run { config }), _) | (None, Some(config)) => cli::run(&config),
         (Some(Command::Check { config }), _) => cli::check(&config),
         (Some(Command::Health { url }), _) => cli::health(url),
+        #[cfg(feature = "dev")]
+        (Some(Command::Dev(options)), _) => cli::play(&options),
+        #[cfg(feature = "dev")]
+        (Some(Command::SandboxAgent(arguments)), _) => cli::sandbox_agent(arguments),
         (None, None) => {
             eprint!("{}", Arguments::command().render_help());
             ExitCode::from(cli::MISUSED)

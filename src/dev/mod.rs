@@ -1,1 +1,154 @@
+//! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
+//! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
+//! `process`, `freeze`, `reset` act; `proc_tree`, `sockets` read `/proc`). `agent` is what runs inside a
+//! sandbox, `guard` keeps strangers' listeners away from the proxy, `banner` and `demo` are what people see.
+//!
+//! For development: loopback only, no isolation.
 
+pub mod agent;
+mod api;
+mod banner;
+pub mod demo;
+mod freeze;
+mod guard;
+mod lifecycle;
+mod options;
+mod proc_tree;
+mod process;
+mod reset;
+mod sandbox;
+mod sandboxes;
+mod schema;
+mod sockets;
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, OnceLock},
+};
+
+use anyhow::{Context as _, bail};
+use rustix::process::{getpid, set_child_subreaper};
+use tokio::{net::TcpListener, task::JoinHandle};
+
+use self::{
+    api::Api,
+    sandboxes::{Ground, Sandboxes, random_hex},
+};
+pub use self::{
+    guard::ListenerGuard,
+    options::{Addresses, Options, Template},
+};
+use crate::types::Secret;
+
+/// A running playground: the control API and its sandboxes. The proxy in front of it is not part of it.
+pub struct Playground {
+    api: Arc<Api>,
+    api_addr: SocketAddr,
+    wanted: Addresses,
+    key: String,
+    server: JoinHandle<()>,
+}
+
+impl Playground {
+    /// Binds the control API and serves it on the current runtime. `E2B_API_KEY` is the key where it is
+    /// set; otherwise one is made. Fails when the address is taken or the key is of no use.
+    pub async fn start(options: &Options) -> anyhow::Result<Self> {
+        let key = match std::env::var("E2B_API_KEY") {
+            Ok(key) if !key.is_empty() => key,
+            _ => format!("e2b_{}", random_hex(40)?),
+        };
+        // It is pasted into commands and into a configuration file.
+        if !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) {
+            bail!("E2B_API_KEY may hold letters, digits, '-', '_' and '.' here; unset it to get one made");
+        }
+        let wanted = options.addresses();
+        let listener = TcpListener::bind(wanted.api)
+            .await
+            .with_context(|| format!("the control API cannot listen on {}", wanted.api))?;
+        let api_addr = listener.local_addr()?;
+        // What a sandbox leaves behind when its root is killed comes to this process, which ends it.
+        set_child_subreaper(Some(getpid()))?;
+        let api = Arc::new(Api {
+            sandboxes: Arc::new(Sandboxes::new(Ground::new(options)?)),
+            key: Secret::new(&key),
+            proxy: OnceLock::new(),
+        });
+        let router = api::router(api.clone());
+        let server = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(%error, "the control API ended");
+            }
+        });
+        Ok(Self { api, api_addr, wanted, key, server })
+    }
+
+    /// Where the control API listens.
+    pub fn api_addr(&self) -> SocketAddr {
+        self.api_addr
+    }
+
+    /// What callers of the control API must send as `X-API-KEY`.
+    pub fn api_key(&self) -> &str {
+        &self.key
+    }
+
+    /// The TOML text of a configuration for the proxy: its production path, pointed at this playground.
+    pub fn proxy_config(&self) -> String {
+        let Addresses { proxy, health, admin, .. } = self.wanted;
+        let (api, key) = (self.api_addr, &self.key);
+        format!(
+            r#"# Made by the playground.
+[server]
+listen = ["{proxy}"]
+[health]
+listen = "{health}"
+[admin]
+listen = "{admin}"
+[catalog]
+kind = "rest"
+rest = {{ url = "http://{api}", api_key = "{key}", node_pointer = "/nodeIP" }}
+[resume]
+kind = "rest"
+rest = {{ url = "http://{api}", api_key = "{key}" }}
+[cache]
+ttl = "200ms"
+[upstream]
+mode = "direct"
+address = "{{node}}:{{port}}"
+allow_loopback = true
+[shutdown]
+drain_delay = "0s"
+drain_timeout = "2s"
+"#
+        )
+    }
+
+    /// The welcome with commands to paste, for where the playground's doors really are.
+    pub fn banner(&self, at: &Addresses) -> String {
+        banner::text(at, &self.key, &self.api.sandboxes.ground.template_names())
+    }
+
+    /// Tells where the proxy was bound: answers of the control API name it as `domain`.
+    pub fn set_proxy_addr(&self, address: SocketAddr) {
+        let _ = self.api.proxy.set(address);
+    }
+
+    /// Tells the proxy whose a listener is.
+    pub fn listener_guard(&self) -> ListenerGuard {
+        ListenerGuard { sandboxes: self.api.sandboxes.clone() }
+    }
+
+    /// Ends every sandbox; returns when no process of any is left.
+    pub async fn shutdown(self) {
+        self.server.abort();
+        self.api.sandboxes.close().await;
+    }
+}
+
+impl Addresses {
+    /// The same doors on free ports.
+    pub(crate) fn free() -> Self {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self { api: free, proxy: free, health: free, admin: free }
+    }
+}

@@ -1,0 +1,205 @@
+//! Inside a sandbox: the root of its process tree. It serves envd's files and health, starts the
+//! template's application, and takes the whole tree with it when the playground ends.
+
+mod counter;
+mod files;
+
+use std::{
+    collections::BTreeMap,
+    io::{self, BufRead as _, Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use rustix::process::{
+    Signal, WaitOptions, getpid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
+};
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::freeze;
+use crate::types::{Port, Secret};
+
+/// What the agent says when it serves.
+pub(crate) const READY: &str = "ready";
+/// What it says when somebody else has its address.
+pub(crate) const ADDRESS_TAKEN: &str = "address taken";
+
+/// `client-proxy sandbox-agent`, hidden: started by the playground, of no use otherwise.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(clap::Subcommand, Clone, Debug)]
+enum Role {
+    /// The root of a sandbox; takes its order, a line of JSON, from stdin
+    Root {
+        /// For those who read `ps`; the order counts
+        #[arg(long)]
+        sandbox: String,
+    },
+    /// The application of the template `counter`
+    Counter { address: SocketAddr },
+    /// A template's command; the command is in the environment
+    Command,
+}
+
+/// What a sandbox is to be. It goes through a pipe: arguments can be read by every user of the machine.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) id: String,
+    pub(crate) ip: Ipv4Addr,
+    /// Its file system.
+    pub(crate) folder: PathBuf,
+    pub(crate) access_token: String,
+    pub(crate) application: Application,
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+/// What runs beside envd.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Application {
+    Nothing,
+    Counter,
+    Command(String),
+}
+
+/// Runs until the sandbox ends. To be called on the main thread, outside any runtime.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.role {
+        Role::Root { .. } => root(),
+        Role::Counter { address } => {
+            die_with_parent();
+            counter::run(address)
+        }
+        Role::Command => {
+            die_with_parent();
+            let command = std::env::var_os(COMMAND).context("no command given")?;
+            // Returns only if it fails.
+            let error = Command::new("sh").arg("-c").arg(command).env_remove(COMMAND).exec();
+            Err(error).context("sh cannot be started")
+        }
+    }
+}
+
+const COMMAND: &str = "CLIENT_PROXY_SANDBOX_COMMAND";
+
+/// Should the agent be killed from inside its sandbox, its application does not stay behind.
+fn die_with_parent() {
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+fn root() -> anyhow::Result<()> {
+    // A stopped agent must notice the end of the playground, too: it is continued, finds its lifeline
+    // cut and ends the whole tree. A SIGKILL would take only itself and leave the stopped rest behind.
+    set_parent_process_death_signal(Some(Signal::CONT))?;
+    set_child_subreaper(Some(getpid()))?;
+    setsid().context("no session of its own")?;
+
+    let mut lifeline = io::BufReader::new(io::stdin());
+    let mut line = String::new();
+    lifeline.read_line(&mut line)?;
+    let order: Order = serde_json::from_str(&line).context("no usable order")?;
+    let folder = order.folder.clone();
+    thread::Builder::new().name("lifeline".to_owned()).spawn(move || {
+        let _ = io::copy(&mut lifeline.by_ref(), &mut io::sink());
+        end(&folder);
+    })?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(order))
+}
+
+/// The playground is gone, by whatever means.
+fn end(folder: &Path) -> ! {
+    freeze::kill_below_me();
+    let _ = std::fs::remove_dir_all(folder);
+    // The playground's own folder goes with the last sandbox.
+    if let Some(parent) = folder.parent() {
+        let _ = std::fs::remove_dir(parent);
+    }
+    std::process::exit(0)
+}
+
+async fn serve(order: Order) -> anyhow::Result<()> {
+    let address = SocketAddr::from((order.ip, Port::ENVD.get()));
+    let listener = match tokio::net::TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            println!("{ADDRESS_TAKEN}");
+            return Ok(());
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot listen on {address}")),
+    };
+    let application = start(&order)?;
+    // From here on exits are collected by number, so no child may be started and waited for elsewhere.
+    tokio::spawn(collect_exits(order.id.clone(), application.map(|child| child.id())));
+    println!("{READY}");
+    io::stdout().flush()?;
+    let token = Secret::new(&order.access_token);
+    axum::serve(listener, files::router(order.folder, token)).await?;
+    Ok(())
+}
+
+fn start(order: &Order) -> anyhow::Result<Option<Child>> {
+    let program = program();
+    let mut command = Command::new(&program);
+    command.arg0("client-proxy").arg("sandbox-agent");
+    match &order.application {
+        Application::Nothing => return Ok(None),
+        Application::Counter => {
+            command.arg("counter").arg(SocketAddr::from((order.ip, 8000)).to_string());
+        }
+        Application::Command(text) => {
+            command.arg("command").env(COMMAND, text);
+        }
+    }
+    let home = order.folder.join(files::HOME);
+    let child = command
+        .envs(&order.environment)
+        .env("SANDBOX_IP", order.ip.to_string())
+        .env("E2B_SANDBOX", "true")
+        .env("E2B_SANDBOX_ID", &order.id)
+        .current_dir(home)
+        .stdin(Stdio::null())
+        .stdout(io::stderr())
+        .spawn()
+        .context("the template's application cannot be started")?;
+    Ok(Some(child))
+}
+
+/// The running program, also when its file was replaced meanwhile.
+pub(crate) fn program() -> PathBuf {
+    std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+/// Orphans of the tree come to the agent; without this they would stay zombies.
+async fn collect_exits(id: String, application: Option<u32>) {
+    let Ok(mut exits) = signal(SignalKind::child()) else {
+        return;
+    };
+    loop {
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            if u32::try_from(pid.as_raw_nonzero().get()).ok() == application {
+                eprintln!("sandbox {id}: the template's application ended: {}", describe(status));
+            }
+        }
+        // A signal that came before the stream was there is not told again.
+        let _ = tokio::time::timeout(Duration::from_secs(1), exits.recv()).await;
+    }
+}
+
+fn describe(status: rustix::process::WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (_, Some(signal)) => format!("signal {signal}"),
+        _ => "for an unknown reason".to_owned(),
+    }
+}

@@ -1,0 +1,167 @@
+//! `client-proxy dev`: its command line.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+
+use clap::Args;
+
+/// A local playground: E2B's control API in memory, sandboxes as local processes that really sleep, and
+/// this proxy in front of them.
+///
+/// For development: it serves loopback only and isolates nothing. A sandbox is a process of yours and
+/// may do whatever you may.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Where the control API listens (loopback only; port 0 = any free one)
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3000", value_parser = loopback)]
+    pub api: SocketAddr,
+
+    /// Where the proxy listens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3002", value_parser = loopback)]
+    pub proxy: SocketAddr,
+
+    /// Where the proxy answers health probes and serves metrics
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3003", value_parser = loopback)]
+    pub health: SocketAddr,
+
+    /// Where the proxy's admin pages are
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3004", value_parser = loopback)]
+    pub admin: SocketAddr,
+
+    /// A further template: its sandboxes run COMMAND by `sh -c`, with `SANDBOX_IP` set to the address to
+    /// listen on; may be repeated. Example: `web='python3 -m http.server 8000 --bind $SANDBOX_IP'`
+    #[arg(long = "template", value_name = "NAME=COMMAND")]
+    pub templates: Vec<Template>,
+
+    /// Tell the story by itself, on free ports, and exit: 0 if every step was as told, otherwise 1
+    #[arg(long)]
+    pub demo: bool,
+
+    /// How long a resume takes at least, to see requests being held [default: as fast as it is; with
+    /// --demo 300ms]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub resume_delay: Option<Duration>,
+
+    /// How long a pause takes at least, to see requests being held [default: as fast as it is]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub pause_delay: Option<Duration>,
+
+    /// How many sandboxes may run at once; creates and wakes beyond get 429
+    #[arg(long, value_name = "N")]
+    pub team_limit: Option<usize>,
+
+    /// The account is not allow-listed: traffic wakes are refused with 403
+    #[arg(long)]
+    pub deny: bool,
+
+    /// How long a paused sandbox is kept [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub retention: Option<Duration>,
+
+    /// How long a call waits for a pause or resume under way before it is told 409
+    #[arg(long, value_name = "DURATION", default_value = "30s", hide = true, value_parser = humantime::parse_duration)]
+    pub transition_wait: Duration,
+
+    /// The program that runs inside sandboxes [default: this one]
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub agent_program: Option<PathBuf>,
+}
+
+impl Options {
+    /// The addresses to bind: those given, or free ports for the demo.
+    pub(crate) fn addresses(&self) -> Addresses {
+        if self.demo {
+            return Addresses::free();
+        }
+        Addresses { api: self.api, proxy: self.proxy, health: self.health, admin: self.admin }
+    }
+}
+
+/// Where the playground's four doors are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// The control API.
+    pub api: SocketAddr,
+    /// The proxy.
+    pub proxy: SocketAddr,
+    /// Health, readiness, metrics.
+    pub health: SocketAddr,
+    /// The admin pages.
+    pub admin: SocketAddr,
+}
+
+/// A kind of sandbox that somebody defined on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// `templateID` at creation.
+    pub name: String,
+    /// What `sh -c` is given.
+    pub command: String,
+}
+
+/// Why a text is no template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadTemplate(&'static str);
+
+impl fmt::Display for BadTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for BadTemplate {}
+
+impl FromStr for Template {
+    type Err = BadTemplate;
+
+    fn from_str(text: &str) -> Result<Self, BadTemplate> {
+        let (name, command) = text.split_once('=').ok_or(BadTemplate("write NAME=COMMAND"))?;
+        let named = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+        if !named {
+            return Err(BadTemplate("NAME may hold letters, digits, '-', '_' and '.'"));
+        }
+        if ["base", "counter"].contains(&name) {
+            return Err(BadTemplate("base and counter are there already"));
+        }
+        if command.trim().is_empty() {
+            return Err(BadTemplate("COMMAND is empty"));
+        }
+        Ok(Self { name: name.to_owned(), command: command.to_owned() })
+    }
+}
+
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .replace("localhost:", "127.0.0.1:")
+        .parse()
+        .map_err(|_| "write ADDRESS:PORT, like 127.0.0.1:3000".to_owned())?;
+    if address.ip().is_loopback() {
+        Ok(address)
+    } else {
+        Err("the playground gives whoever reaches it a shell: loopback addresses only".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_have_a_name_and_a_command() {
+        let web: Template = "web=sleep 1; x=2".parse().expect("a template");
+        assert_eq!((web.name.as_str(), web.command.as_str()), ("web", "sleep 1; x=2"));
+        for bad in ["web", "=x", "a b=x", "base=x", "counter=x", "web= "] {
+            assert!(bad.parse::<Template>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_loopback_is_served() {
+        assert!(loopback("127.0.0.1:0").is_ok());
+        assert!(loopback("localhost:3000").is_ok());
+        assert!(loopback("[::1]:3000").is_ok());
+        for bad in ["0.0.0.0:3000", "[::]:3000", "10.0.0.1:80", "x", "127.0.0.1"] {
+            assert!(loopback(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! One sandbox as a process tree: started, frozen, continued, ended.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+    net::{IpAddr, Ipv4Addr},
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
+    path::PathBuf,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::unix::pipe,
+    sync::oneshot,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+
+use super::{
+    agent::{ADDRESS_TAKEN, Application, Order, READY},
+    freeze::{self, Frozen},
+    proc_tree::{self, Process},
+    reset,
+    sockets::{self, State},
+};
+use crate::types::Port;
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// A template's command may be one that never listens: the sandbox is ready without it then.
+const COMMAND_LIMIT: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(10);
+
+/// Why a sandbox did not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("somebody else has the sandbox's address")]
+    AddressTaken,
+    #[error("the sandbox did not start: {0}")]
+    Failed(String),
+}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+type Job = (Command, oneshot::Sender<io::Result<Child>>);
+
+/// Starts processes from one thread that lives as long as the playground: the kernel tells a process of
+/// the end of the *thread* that started it (prctl(2), `PR_SET_PDEATHSIG`), and those of a runtime's pool
+/// come and go.
+#[derive(Clone)]
+pub(crate) struct Spawner {
+    jobs: mpsc::Sender<Job>,
+    program: PathBuf,
+}
+
+impl Spawner {
+    pub(crate) fn new(program: PathBuf) -> io::Result<Self> {
+        let (jobs, todo) = mpsc::channel::<Job>();
+        thread::Builder::new().name("spawner".to_owned()).spawn(move || {
+            for (mut command, done) in todo {
+                // Nobody waits any more: the child is dropped, and its lifeline with it.
+                let _ = done.send(command.spawn());
+            }
+        })?;
+        Ok(Self { jobs, program })
+    }
+
+    /// Returns when the sandbox serves.
+    pub(crate) async fn start(&self, order: &Order) -> Result<Tree, StartError> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg0("client-proxy")
+            .args(["sandbox-agent", "root", "--sandbox", &order.id])
+            .env(freeze::MARK, &order.id)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        for secret in secrets_in_environment() {
+            command.env_remove(secret);
+        }
+        let (done, started) = oneshot::channel();
+        let gone = || StartError::Failed("the playground is ending".to_owned());
+        self.jobs.send((command, done)).map_err(|_| gone())?;
+        let mut child = started.await.map_err(|_| gone())??;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (Some(mut lifeline), Some(said)) = (stdin, stdout) else {
+            return Err(StartError::Failed("it has no pipes".to_owned()));
+        };
+        let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+        // Not collected yet, so the number is still this child's.
+        let root = Process::find(pid).ok_or_else(|| io::Error::other("it ended at once"))?;
+        let mut line = serde_json::to_vec(order).map_err(io::Error::other)?;
+        line.push(b'\n');
+        let lifeline =
+            spawn_blocking(move || lifeline.write_all(&line).map(|()| lifeline)).await.map_err(io::Error::other)??;
+        let mut tree =
+            Tree { id: order.id.clone(), ip: order.ip, root, child: Some(child), lifeline: Some(lifeline), said: None };
+        let mut said = BufReader::new(pipe::Receiver::from_owned_fd(OwnedFd::from(said))?);
+        let mut word = String::new();
+        let outcome = match timeout(START_LIMIT, said.read_line(&mut word)).await {
+            Ok(Ok(_)) if word.trim_end() == READY => {
+                tree.said = Some(said);
+                tree.wait_for_application(&order.application).await;
+                return Ok(tree);
+            }
+            Ok(Ok(_)) if word.trim_end() == ADDRESS_TAKEN => StartError::AddressTaken,
+            Ok(Ok(_)) => StartError::Failed("it ended before it was ready".to_owned()),
+            Ok(Err(error)) => error.into(),
+            Err(_) => StartError::Failed("it was not ready in time".to_owned()),
+        };
+        tree.kill().await;
+        Err(outcome)
+    }
+}
+
+/// The playground's key opens a shell to whoever has it; sandboxes do not get it.
+fn secrets_in_environment() -> impl Iterator<Item = std::ffi::OsString> {
+    std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        name == "E2B_API_KEY" || name == "E2B_ACCESS_TOKEN" || name.starts_with("CLIENT_PROXY__")
+    })
+}
+
+/// A running or frozen sandbox. Dropping it cuts its lifeline, which ends it.
+pub(crate) struct Tree {
+    id: String,
+    ip: Ipv4Addr,
+    root: Process,
+    child: Option<Child>,
+    lifeline: Option<ChildStdin>,
+    said: Option<BufReader<pipe::Receiver>>,
+}
+
+impl Tree {
+    pub(crate) fn root(&self) -> Process {
+        self.root
+    }
+
+    pub(crate) fn ip(&self) -> Ipv4Addr {
+        self.ip
+    }
+
+    /// Resolves when the root process has ended, however that came: nobody else holds its end of the
+    /// pipe. To be asked once.
+    pub(crate) fn root_ended(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let mut said = self.said.take()?;
+        Some(async move {
+            let _ = tokio::io::copy(&mut said, &mut tokio::io::sink()).await;
+        })
+    }
+
+    pub(crate) async fn freeze(&self) -> io::Result<Frozen> {
+        let root = self.root;
+        spawn_blocking(move || freeze::freeze(root)).await?
+    }
+
+    pub(crate) async fn thaw(&self, frozen: Frozen) {
+        let root = self.root;
+        let _ = spawn_blocking(move || freeze::thaw(root, &frozen)).await;
+    }
+
+    pub(crate) async fn reset_connections(&self) -> usize {
+        let (root, ip) = (self.root, IpAddr::from(self.ip));
+        let done = spawn_blocking(move || reset::reset_connections(root, ip)).await;
+        done.unwrap_or_default()
+    }
+
+    /// Returns when no process of the sandbox is left.
+    pub(crate) async fn kill(mut self) {
+        let (root, id) = (self.root, std::mem::take(&mut self.id));
+        let child = self.child.take();
+        let lifeline = self.lifeline.take();
+        let _ = spawn_blocking(move || {
+            freeze::kill(root);
+            drop(lifeline);
+            if let Some(mut child) = child {
+                let _ = child.wait();
+            }
+            freeze::kill_orphans(root, &id);
+        })
+        .await;
+    }
+
+    async fn wait_for_application(&self, application: &Application) {
+        let limit = match application {
+            Application::Nothing => return,
+            Application::Counter => START_LIMIT,
+            Application::Command(_) => COMMAND_LIMIT,
+        };
+        let listens = async {
+            loop {
+                let root = self.root;
+                let found = spawn_blocking(move || {
+                    let tree = proc_tree::live_tree(root);
+                    // Nothing but the agent is left: the command has ended already.
+                    tree.len() < 2 || listens_beside_envd(&tree)
+                });
+                if found.await.unwrap_or(true) {
+                    return;
+                }
+                sleep(POLL).await;
+            }
+        };
+        let _ = timeout(limit, listens).await;
+    }
+}
+
+fn listens_beside_envd(tree: &[proc_tree::Stat]) -> bool {
+    let held = sockets::held_by(tree);
+    sockets::table().iter().any(|socket| {
+        socket.state == State::Listening && socket.local.port() != Port::ENVD.get() && held.contains_key(&socket.inode)
+    })
+}
+
+/// What the environment of a sandbox's application may be given.
+pub(crate) fn environment_fault(environment: &BTreeMap<String, String>) -> Option<&'static str> {
+    let bad = |name: &String| name.is_empty() || name.contains(['=', '\0']);
+    if environment.keys().any(bad) || environment.values().any(|value| value.contains('\0')) {
+        return Some("envVars holds a name or value that no environment can hold");
+    }
+    None
+}

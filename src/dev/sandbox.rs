@@ -1,0 +1,488 @@
+//! One sandbox: its facts, its life (`lifecycle.rs` decides) and its processes (`process.rs` acts).
+//! Work that has begun goes on when its caller leaves.
+
+use std::{
+    collections::BTreeMap,
+    net::Ipv4Addr,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use serde::Serialize;
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use super::{
+    freeze::Frozen,
+    lifecycle::{Caller, Due, Lifecycle, Phase, Policy, Refusal, Step},
+    proc_tree::Process,
+    process::Tree,
+    sandboxes::Ground,
+};
+use crate::types::{Reason, SandboxId};
+
+/// Wakes that are remembered with their times.
+const WAKES_KEPT: usize = 100;
+
+/// Why a call on a sandbox failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Refused(Refusal),
+    /// The account may not wake by traffic.
+    NotAllowListed,
+    TeamLimit(usize),
+    /// The machine did not do it; the text is for the user.
+    Failed(String),
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// What was decided at creation and never changes.
+pub(crate) struct Facts {
+    pub(crate) id: SandboxId,
+    /// Rises with each creation: the order of lists.
+    pub(crate) number: u64,
+    pub(crate) template: String,
+    pub(crate) metadata: BTreeMap<String, String>,
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) envd_token: String,
+    /// Set for a sandbox without public traffic.
+    pub(crate) traffic_token: Option<String>,
+    pub(crate) internet: Option<bool>,
+    pub(crate) policy: Policy,
+    /// Its file system.
+    pub(crate) folder: PathBuf,
+}
+
+/// One call of a proxy that wanted the sandbox awake.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WakeCall {
+    /// Microseconds since 1970.
+    pub(crate) asked_at: u64,
+    pub(crate) done_at: Option<u64>,
+}
+
+pub(crate) struct Sandbox {
+    pub(crate) facts: Facts,
+    state: Mutex<State>,
+    /// Rings at every change of phase.
+    changed: watch::Sender<()>,
+    /// Held by whoever acts on the processes; `None` when there are none.
+    tree: tokio::sync::Mutex<Option<Tree>>,
+}
+
+struct State {
+    life: Lifecycle,
+    /// Its place among the running ones.
+    place: Option<OwnedSemaphorePermit>,
+    started: SystemTime,
+    paused: SystemTime,
+    root: Option<Process>,
+    ip: Ipv4Addr,
+    frozen: Frozen,
+    wakes: u64,
+    wake_calls: Vec<WakeCall>,
+}
+
+/// How it stands now, for answers.
+pub(crate) struct Snapshot {
+    pub(crate) phase: Phase,
+    pub(crate) started: SystemTime,
+    pub(crate) ends: SystemTime,
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) root: Option<Process>,
+    /// Wake calls ever.
+    pub(crate) wakes: u64,
+    /// The latest of them.
+    pub(crate) wake_calls: Vec<WakeCall>,
+}
+
+impl Snapshot {
+    /// A pausing one runs until it is paused, a resuming one sleeps until it runs.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. } | Phase::Pausing { .. })
+    }
+}
+
+impl Sandbox {
+    /// A sandbox whose tree just started.
+    pub(crate) fn new(facts: Facts, tree: Tree, place: OwnedSemaphorePermit) -> Self {
+        let now = SystemTime::now();
+        let state = State {
+            life: Lifecycle::new(facts.policy, Instant::now()),
+            place: Some(place),
+            started: now,
+            paused: now,
+            root: Some(tree.root()),
+            ip: tree.ip(),
+            frozen: Frozen::default(),
+            wakes: 0,
+            wake_calls: Vec::new(),
+        };
+        Self {
+            facts,
+            state: Mutex::new(state),
+            changed: watch::Sender::new(()),
+            tree: tokio::sync::Mutex::new(Some(tree)),
+        }
+    }
+
+    /// No code panics while it holds the lock half-way through a change.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let state = self.state();
+        let phase = state.life.phase();
+        let ends = match phase {
+            Phase::Running { until } | Phase::Pausing { until, .. } => {
+                SystemTime::now() + until.saturating_duration_since(Instant::now())
+            }
+            Phase::Paused { .. } | Phase::Resuming { .. } | Phase::Gone(_) => state.paused,
+        };
+        Snapshot {
+            phase,
+            started: state.started,
+            ends,
+            ip: state.ip,
+            root: state.root,
+            wakes: state.wakes,
+            wake_calls: state.wake_calls.clone(),
+        }
+    }
+
+    /// The root of its process tree, without waiting for anything.
+    pub(crate) fn root(&self) -> Option<Process> {
+        self.state().root
+    }
+
+    pub(crate) fn set_timeout(&self, timeout: Duration) -> Result<(), Fault> {
+        self.state().life.set_timeout(Instant::now(), timeout)?;
+        self.changed.send_replace(());
+        Ok(())
+    }
+
+    pub(crate) fn refresh(&self, timeout: Duration) -> Result<(), Fault> {
+        self.state().life.refresh(Instant::now(), timeout)?;
+        self.changed.send_replace(());
+        Ok(())
+    }
+
+    /// Returns when it is paused, also if somebody else's pause did it.
+    pub(crate) async fn pause(self: &Arc<Self>, ground: &Arc<Ground>, memory: bool) -> Result<(), Fault> {
+        let mut changes = self.changed.subscribe();
+        let wait = async {
+            loop {
+                changes.mark_unchanged();
+                let (step, pauses) = {
+                    let mut state = self.state();
+                    (state.life.pause(memory)?, state.life.pauses())
+                };
+                if step == Step::Begin {
+                    tokio::spawn(self.clone().do_pause(ground.clone()));
+                }
+                let _ = changes.changed().await;
+                if step == Step::Wait {
+                    continue;
+                }
+                loop {
+                    let (phase, done) = {
+                        let state = self.state();
+                        (state.life.phase(), state.life.pauses() > pauses)
+                    };
+                    match phase {
+                        _ if done => return Ok(()),
+                        Phase::Gone(reason) => return Err(Refusal::Gone(reason).into()),
+                        Phase::Pausing { .. } => {}
+                        _ => {
+                            return Err(Fault::Failed("the sandbox could not be paused".to_owned()));
+                        }
+                    }
+                    let _ = changes.changed().await;
+                }
+            }
+        };
+        let limit = ground.transition_wait.max(ground.pause_delay * 2);
+        timeout(limit, wait).await.unwrap_or(Err(Refusal::Transitioning.into()))
+    }
+
+    async fn do_pause(self: Arc<Self>, ground: Arc<Ground>) {
+        let well = self.put_to_sleep(&ground).await;
+        {
+            let mut state = self.state();
+            state.life.pause_ended(Instant::now(), well);
+            if well {
+                state.paused = SystemTime::now();
+                state.place = None;
+            }
+        }
+        self.changed.send_replace(());
+    }
+
+    async fn put_to_sleep(&self, ground: &Arc<Ground>) -> bool {
+        let Phase::Pausing { memory, .. } = self.state().life.phase() else {
+            return false;
+        };
+        {
+            let tree = self.tree.lock().await;
+            let Some(tree) = tree.as_ref() else {
+                return false;
+            };
+            match tree.freeze().await {
+                Ok(frozen) => self.state().frozen = frozen,
+                Err(error) => {
+                    tracing::warn!(sandbox = %self.facts.id, %error, "the sandbox could not be paused");
+                    return false;
+                }
+            }
+        }
+        // Not under the lock: a kill need not wait for it.
+        sleep(ground.pause_delay).await;
+        let mut tree = self.tree.lock().await;
+        if memory {
+            if let Some(tree) = tree.as_ref() {
+                tree.reset_connections().await;
+            }
+        } else if let Some(tree) = tree.take() {
+            self.state().root = None;
+            tree.kill().await;
+        }
+        true
+    }
+
+    /// Returns whether it was resumed by this call, when it runs.
+    pub(crate) async fn connect(self: &Arc<Self>, ground: &Arc<Ground>, caller: Caller) -> Result<bool, Fault> {
+        let call = (caller == Caller::Traffic).then(|| self.note_wake_asked());
+        let outcome = self.run(ground, &|life| life.connect(Instant::now(), caller), caller).await;
+        if let (Some(call), Ok(_)) = (call, &outcome) {
+            self.note_wake_done(call);
+        }
+        outcome
+    }
+
+    /// Returns when it runs; an error if it ran already.
+    pub(crate) async fn resume(self: &Arc<Self>, ground: &Arc<Ground>, timeout: Duration) -> Result<(), Fault> {
+        let decide = |life: &mut Lifecycle| life.resume(Instant::now(), timeout);
+        self.run(ground, &decide, Caller::Owner(timeout)).await?;
+        Ok(())
+    }
+
+    async fn run(
+        self: &Arc<Self>,
+        ground: &Arc<Ground>,
+        decide: &(dyn Fn(&mut Lifecycle) -> Result<Step, Refusal> + Sync),
+        caller: Caller,
+    ) -> Result<bool, Fault> {
+        let mut changes = self.changed.subscribe();
+        let wait = async {
+            loop {
+                changes.mark_unchanged();
+                let (step, resumes) = {
+                    let mut state = self.state();
+                    let step = decide(&mut state.life)?;
+                    if step == Step::Begin {
+                        let place = ground.place_for(caller == Caller::Traffic);
+                        if place.is_err() {
+                            state.life.resume_ended(Instant::now(), false);
+                        }
+                        state.place = Some(place?);
+                    }
+                    (step, state.life.resumes())
+                };
+                match step {
+                    Step::Done => {
+                        self.changed.send_replace(());
+                        return Ok(false);
+                    }
+                    Step::Join | Step::Wait => {
+                        let _ = changes.changed().await;
+                        continue;
+                    }
+                    Step::Begin => {
+                        tokio::spawn(self.clone().do_resume(ground.clone()));
+                    }
+                }
+                loop {
+                    let _ = changes.changed().await;
+                    let state = self.state();
+                    match state.life.phase() {
+                        _ if state.life.resumes() > resumes => return Ok(true),
+                        Phase::Gone(reason) => return Err(Refusal::Gone(reason).into()),
+                        Phase::Resuming { .. } => {}
+                        _ => {
+                            return Err(Fault::Failed("the sandbox could not be resumed".to_owned()));
+                        }
+                    }
+                }
+            }
+        };
+        let limit = ground.transition_wait.max(ground.resume_delay * 2);
+        timeout(limit, wait).await.unwrap_or(Err(Refusal::Transitioning.into()))
+    }
+
+    async fn do_resume(self: Arc<Self>, ground: Arc<Ground>) {
+        sleep(ground.resume_delay).await;
+        let well = self.wake_up(&ground).await;
+        {
+            let mut state = self.state();
+            state.life.resume_ended(Instant::now(), well);
+            if well {
+                state.started = SystemTime::now();
+            } else {
+                state.place = None;
+            }
+        }
+        self.changed.send_replace(());
+    }
+
+    async fn wake_up(self: &Arc<Self>, ground: &Arc<Ground>) -> bool {
+        let mut tree = self.tree.lock().await;
+        let Phase::Resuming { memory, .. } = self.state().life.phase() else {
+            return false;
+        };
+        if memory {
+            let frozen = std::mem::take(&mut self.state().frozen);
+            let Some(tree) = tree.as_ref() else {
+                return false;
+            };
+            tree.thaw(frozen).await;
+            return true;
+        }
+        match ground.start(&self.facts).await {
+            Ok(mut started) => {
+                {
+                    let mut state = self.state();
+                    state.root = Some(started.root());
+                    state.ip = started.ip();
+                }
+                self.watch(&mut started);
+                *tree = Some(started);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(sandbox = %self.facts.id, %error, "the sandbox could not be resumed");
+                false
+            }
+        }
+    }
+
+    /// Ends it for good; returns when nothing of it is left.
+    pub(crate) async fn end(self: &Arc<Self>, reason: Reason) -> Result<(), Fault> {
+        {
+            let mut state = self.state();
+            state.life.end(reason)?;
+            state.place = None;
+        }
+        self.changed.send_replace(());
+        let sandbox = self.clone();
+        let _ = tokio::spawn(async move { sandbox.clear().await }).await;
+        Ok(())
+    }
+
+    /// Like [`Sandbox::end`], and waits also for somebody else's end of it.
+    pub(crate) async fn end_and_clear(self: &Arc<Self>) {
+        if self.end(Reason::Killed).await.is_err() {
+            self.clear().await;
+        }
+    }
+
+    async fn clear(&self) {
+        let mut tree = self.tree.lock().await;
+        self.state().root = None;
+        if let Some(tree) = tree.take() {
+            tree.kill().await;
+        }
+        let _ = tokio::fs::remove_dir_all(&self.facts.folder).await;
+    }
+
+    /// Does what the passing of time brings, until the end.
+    pub(crate) async fn keep_time(self: Arc<Self>, ground: Arc<Ground>) -> Reason {
+        let mut changes = self.changed.subscribe();
+        loop {
+            changes.mark_unchanged();
+            let (deadline, due) = {
+                let state = self.state();
+                if let Phase::Gone(reason) = state.life.phase() {
+                    return reason;
+                }
+                (state.life.deadline(), state.life.due(Instant::now()))
+            };
+            match due {
+                Some(Due::Kill(reason)) => {
+                    let _ = self.end(reason).await;
+                }
+                Some(Due::Pause { memory }) => {
+                    let _ = self.pause(&ground, memory).await;
+                }
+                None => {
+                    let due = async {
+                        match deadline {
+                            Some(at) => sleep_until(at).await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        () = due => {}
+                        _ = changes.changed() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn watch_root(self: &Arc<Self>) {
+        if let Some(tree) = self.tree.lock().await.as_mut() {
+            self.watch(tree);
+        }
+    }
+
+    /// A sandbox whose root process ended is gone, unless its own pause or end did that.
+    fn watch(self: &Arc<Self>, tree: &mut Tree) {
+        let Some(ended) = tree.root_ended() else {
+            return;
+        };
+        let (root, sandbox) = (tree.root(), Arc::downgrade(self));
+        tokio::spawn(async move {
+            ended.await;
+            if let Some(sandbox) = sandbox.upgrade()
+                && sandbox.root() == Some(root)
+            {
+                let _ = sandbox.end(Reason::Killed).await;
+            }
+        });
+    }
+
+    fn note_wake_asked(&self) -> u64 {
+        let mut state = self.state();
+        state.wakes += 1;
+        if state.wake_calls.len() == WAKES_KEPT {
+            state.wake_calls.remove(0);
+        }
+        state.wake_calls.push(WakeCall { asked_at: micros(), done_at: None });
+        state.wakes
+    }
+
+    fn note_wake_done(&self, call: u64) {
+        let mut state = self.state();
+        let back = usize::try_from(state.wakes - call).unwrap_or(usize::MAX);
+        let at = state.wake_calls.len().checked_sub(back.saturating_add(1));
+        if let Some(call) = at.and_then(|at| state.wake_calls.get_mut(at)) {
+            call.done_at = Some(micros());
+        }
+    }
+}
+
+/// Microseconds since 1970.
+pub(crate) fn micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
