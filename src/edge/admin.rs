@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json, Router,
     extract::{Path, Request, State},
-    http::{StatusCode, header::AUTHORIZATION},
+    http::{HeaderValue, StatusCode, header::AUTHORIZATION},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
     routing::get,
@@ -54,7 +54,7 @@ pub(crate) fn admin<I: Insight>(insight: Arc<I>, token: Option<Secret>) -> Route
 }
 
 fn carries(request: &Request, token: &Secret) -> bool {
-    let given = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
+    let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
     given.and_then(|given| given.strip_prefix(b"Bearer ")).is_some_and(|given| token.matches(given))
 }
 
@@ -64,17 +64,15 @@ fn unauthorized() -> Response {
 }
 
 async fn healthy<I: Insight>(State(insight): State<Arc<I>>) -> Response {
-    match insight.ready() {
-        true => "healthy".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "unhealthy").into_response(),
-    }
+    tell(insight.ready(), "healthy", "unhealthy")
 }
 
 async fn ready<I: Insight>(State(insight): State<Arc<I>>) -> Response {
-    match insight.ready() {
-        true => "ready\n".into_response(),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response(),
-    }
+    tell(insight.ready(), "ready\n", "not ready\n")
+}
+
+fn tell(ready: bool, yes: &'static str, no: &'static str) -> Response {
+    if ready { yes.into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, no).into_response() }
 }
 
 async fn metrics<I: Insight>(State(insight): State<Arc<I>>) -> Response {
@@ -89,9 +87,10 @@ async fn sandbox<I: Insight>(State(insight): State<Arc<I>>, Path(id): Path<Strin
 }
 
 async fn forget<I: Insight>(State(insight): State<Arc<I>>, Path(id): Path<String>) -> Response {
-    match SandboxId::new(&id).is_some_and(|id| insight.forget(&id)) {
-        true => StatusCode::NO_CONTENT.into_response(),
-        false => unknown(),
+    if SandboxId::new(&id).is_some_and(|id| insight.forget(&id)) {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        unknown()
     }
 }
 

@@ -72,7 +72,13 @@ pub(crate) struct Ladder {
 
 pub(crate) struct Dialer {
     rules: DialRules,
-    names: RefCell<HashMap<Rc<str>, (Vec<SocketAddr>, Instant)>>,
+    names: RefCell<HashMap<Rc<str>, Name>>,
+}
+
+/// What a name stood for, and how long that is believed.
+struct Name {
+    addresses: Vec<SocketAddr>,
+    until: Instant,
 }
 
 /// The resolver of the system tells no time to live.
@@ -142,19 +148,19 @@ impl Dialer {
 
     async fn resolve(&self, address: &str) -> Result<Vec<SocketAddr>, DialError> {
         let now = Instant::now();
-        if let Some((addresses, until)) = self.names.borrow().get(address)
-            && now < *until
+        if let Some(name) = self.names.borrow().get(address)
+            && now < name.until
         {
-            return Ok(addresses.clone());
+            return Ok(name.addresses.clone());
         }
         let looked_up = timeout(self.rules.connect_timeout, lookup_host(address)).await;
-        let found: Vec<_> = looked_up.map_err(|_| DialError::TimedOut)?.map_err(DialError::Unreachable)?.collect();
+        let addresses: Vec<_> = looked_up.map_err(|_| DialError::TimedOut)?.map_err(DialError::Unreachable)?.collect();
         let mut names = self.names.borrow_mut();
         if names.len() >= MAX_NAMES {
             names.clear();
         }
-        names.insert(address.into(), (found.clone(), now + NAME_TTL));
-        Ok(found)
+        names.insert(address.into(), Name { addresses: addresses.clone(), until: now + NAME_TTL });
+        Ok(addresses)
     }
 }
 

@@ -134,8 +134,13 @@ impl Forwarder {
             // Its error reaches the exchange that is under way.
             let _ = connection.await;
         });
-        let _open = Gauged::new(&self.metrics.upstream_connections);
-        Ok(Connection { sender, reused: false, key, _driver: AbortOnDropHandle::new(driver), _open })
+        Ok(Connection {
+            sender,
+            reused: false,
+            key,
+            _driver: AbortOnDropHandle::new(driver),
+            _open: Gauged::new(&self.metrics.upstream_connections),
+        })
     }
 }
 

@@ -97,14 +97,15 @@ fn tell(wake: &Wake, trigger: &Trigger, held: usize, outcome: &Result<Placement,
     let Trigger { client, user_agent, path } = trigger;
     let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let word = outcome_word(outcome);
-    let (sandbox, port) = (&wake.id, wake.credentials.port);
-    match outcome {
-        Err(WakeError::Unavailable(error)) => tracing::warn!(
-            target: "wake", %sandbox, %port, %client, user_agent, path, held, outcome = word, milliseconds, error, "wake"
-        ),
-        _ => tracing::info!(
-            target: "wake", %sandbox, %port, %client, user_agent, path, held, outcome = word, milliseconds, "wake"
-        ),
+    let (sandbox, port) = (&wake.id, wake.credentials.port.get());
+    if let Err(error @ WakeError::Unavailable(_)) = outcome {
+        tracing::warn!(
+            target: "wake", %sandbox, port, %client, user_agent, path, held, outcome = word, milliseconds, %error, "wake"
+        );
+    } else {
+        tracing::info!(
+            target: "wake", %sandbox, port, %client, user_agent, path, held, outcome = word, milliseconds, "wake"
+        );
     }
 }
 

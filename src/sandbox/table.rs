@@ -34,7 +34,7 @@ struct Slot {
 }
 
 /// Routes that nobody asked for in this time are forgotten even when there is room.
-const IDLE: Duration = Duration::from_secs(600);
+const IDLE: Duration = Duration::from_mins(10);
 
 impl Table {
     pub(crate) fn new(policy: Policy, max_entries: usize) -> Self {
