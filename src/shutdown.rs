@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     const DELAY: Duration = Duration::from_secs(15);
-    const LIMIT: Duration = Duration::from_secs(60);
+    const LIMIT: Duration = Duration::from_mins(1);
 
     #[tokio::test(start_paused = true)]
     async fn nothing_closes_during_the_delay_and_work_that_ends_ends_the_drain() {

@@ -167,11 +167,9 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     let printable = |value: &&HeaderValue| {
         (1..=MAX_REQUEST_ID).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
     };
-    match headers.get(REQUEST_ID).filter(printable) {
-        Some(given) => given.clone(),
-        None => {
-            let id = format!("{:032x}", fastrand::u128(..));
-            HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
-        }
+    if let Some(given) = headers.get(REQUEST_ID).filter(printable) {
+        return given.clone();
     }
+    let id = format!("{:032x}", fastrand::u128(..));
+    HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use super::{
     Site,
     context::Context,
-    errand::Errand,
+    errand::{Brought, Errand},
     failure::{Blame, Failure},
     internal::is_internal,
     reply::Reply,
@@ -50,7 +50,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
             () = self.site.cut.cancelled() => Err(Failure::Draining),
         };
         match told {
-            Ok(answer) => self.pass_on(answer, context),
+            Ok(brought) => Self::pass_on(brought, context),
             Err(failure) => Self::answer(&failure, context),
         }
     }
@@ -61,7 +61,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         body: Incoming,
         peer: IpAddr,
         context: &mut Context,
-    ) -> Result<super::errand::Brought, Failure> {
+    ) -> Result<Brought, Failure> {
         // Who is meant.
         let target = route(&head, &self.site.rules)?;
         context.target = Some((target.sandbox.clone(), target.port));
@@ -97,7 +97,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         }
     }
 
-    fn pass_on(&self, brought: super::errand::Brought, mut context: Context) -> Response<Reply> {
+    fn pass_on(brought: Brought, mut context: Context) -> Response<Reply> {
         let (mut head, body) = brought.answer.into_parts();
         headers::inbound(&mut head);
         context.answered(head.status, Origin::Sandbox, "");

@@ -10,7 +10,7 @@ use crate::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// An entry and the time, driven by hand.
 struct Stage {

@@ -187,7 +187,7 @@ async fn after_a_quiet_half_hour_the_wake_is_still_asked_for() {
     let resolver = resolver(&script);
     tokio::spawn(resolver.clone().keep_house());
     assert!(resolve(&resolver, &mut Hold::new(HOLD)).await.is_ok());
-    tokio::time::sleep(Duration::from_secs(1800)).await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
     let mut hold = Hold::new(HOLD);
     assert!(resolve(&resolver, &mut hold).await.is_ok());
     assert!(hold.saw_wake());
