@@ -99,7 +99,10 @@ impl Entry {
     /// The place, if it may be used without asking: the hot path, which changes nothing.
     pub(crate) fn route(&self, now: Instant) -> Option<&Arc<Route>> {
         match &self.state {
-            State::Running(known) if known.fresh.is_some_and(|fresh| now < fresh.until) => Some(&known.route),
+            State::Running(known) => {
+                known.fresh.filter(|fresh| fresh.lasts(now) && !fresh.wanes(now)).map(|_| &known.route)
+            }
+            State::Locating(locating) => locating.serving(now),
             _ => None,
         }
     }
@@ -144,7 +147,13 @@ impl Entry {
         }
         match &mut self.state {
             State::Running(known) if known.fresh.is_some_and(|fresh| fresh.serves(want.since, now)) => {
-                Act::answer(Answer::Go(known.route.clone()))
+                let answer = Answer::Go(known.route.clone());
+                if known.fresh.is_none_or(|fresh| !fresh.lasts(now) || !fresh.wanes(now)) {
+                    return Act::answer(answer);
+                }
+                let (locating, launch) = Locating::take_off(Some(known.clone()), false, step);
+                self.state = State::Locating(locating);
+                Act { answer, launch: Some(launch) }
             }
             State::Gone(reason, fresh) if fresh.serves(want.since, now) => Act::refuse(Refusal::Gone(*reason)),
             State::Refusing(fresh) if fresh.serves(want.since, now) => Act::refuse(Refusal::Unavailable),
@@ -163,9 +172,10 @@ impl Entry {
                 act
             }
             State::Resuming(resuming) => resuming.wanted(want, room, step),
-            State::Locating(locating) => match &locating.known {
+            State::Locating(locating) => match (locating.serving(now), &locating.known) {
+                (Some(route), _) => Act::answer(Answer::Go(route.clone())),
                 // The catalog fails: serve from memory while it is asked again.
-                Some(known) if !locating.suspect && known.outlives_outage(now, policy) => {
+                (None, Some(known)) if !locating.suspect && known.outlives_outage(now, policy) => {
                     Act::answer(Answer::Go(known.route.clone()))
                 }
                 _ if room => Act::answer(Answer::Park(locating.bell.ticket())),
@@ -325,7 +335,12 @@ impl Entry {
         self.denials.clear();
         match &mut self.state {
             State::Unknown => {}
-            State::Locating(locating) => locating.changed = true,
+            State::Locating(locating) => {
+                locating.changed = true;
+                if let Some(known) = &mut locating.known {
+                    known.fresh = None;
+                }
+            }
             State::Resuming(resuming) => resuming.changed = true,
             State::Running(known) => known.fresh = None,
             State::Asleep(_) | State::Refusing(_) | State::Gone(..) => self.state = State::Unknown,
@@ -334,6 +349,12 @@ impl Entry {
 }
 
 impl Locating {
+    /// The known place, while it may still be used: the lookup came ahead of its end.
+    fn serving(&self, now: Instant) -> Option<&Arc<Route>> {
+        let known = self.known.as_ref().filter(|_| !self.suspect)?;
+        known.fresh.filter(|fresh| fresh.lasts(now)).map(|_| &known.route)
+    }
+
     fn take_off(known: Option<Known>, suspect: bool, step: Step) -> (Self, Launch) {
         let flight = FlightId(step.serial);
         let locating = Self { flight, bell: Bell::new(), known, suspect, changed: false, voided: 0 };

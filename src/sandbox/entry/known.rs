@@ -19,6 +19,18 @@ impl Fresh {
         Self { learned: now, until: now + ttl }
     }
 
+    /// Whether it may be used unasked, by whoever comes.
+    pub(crate) fn lasts(self, now: Instant) -> bool {
+        now < self.until
+    }
+
+    /// Whether the last quarter of its time has begun: worth asking while it still serves, so that a busy
+    /// sandbox's requests never wait for a lookup.
+    pub(crate) fn wanes(self, now: Instant) -> bool {
+        now >= self.until - (self.until - self.learned) / 4
+    }
+
+    /// Whether it is good enough for somebody who asks since `since`.
     pub(crate) fn serves(self, since: Instant, now: Instant) -> bool {
         now < self.until || self.learned >= since
     }

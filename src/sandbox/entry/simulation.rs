@@ -268,6 +268,9 @@ impl World {
                 |flying: &Flying| matches!(flying, Flying::Lookup { flight, .. } if *flight == locating.flight);
             assert!(self.flying.iter().any(in_air), "waiting for a lookup that nobody makes");
         }
+        if let Some(route) = self.entry.route(self.now) {
+            self.check_route(route);
+        }
         if let State::Resuming(resuming) = &self.entry.state {
             assert!(!resuming.flights.is_empty(), "resuming without a flight");
         }

@@ -129,6 +129,40 @@ fn a_running_route_is_used_for_its_time_and_then_asked_for() {
 }
 
 #[test]
+fn a_busy_route_is_asked_for_ahead_of_its_end_and_nobody_waits() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    let generation = stage.route().generation;
+    stage.now += SECOND * 7 / 10;
+    assert!(stage.entry.route(stage.now).is_some());
+    stage.now += SECOND / 10;
+    assert!(stage.entry.route(stage.now).is_none(), "somebody must come and ask");
+    let act = stage.want(&owner());
+    assert!(matches!(act.answer, Answer::Go(_)));
+    let flight = located_flight(&act);
+    assert!(stage.entry.route(stage.now).is_some(), "the others go on");
+    assert!(matches!(stage.want(&owner()), Act { answer: Answer::Go(_), launch: None }));
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    stage.now += SECOND * 7 / 10;
+    assert_eq!(stage.entry.route(stage.now).map(|route| route.generation), Some(generation));
+    // A slow catalog: beyond its end the known place serves no more.
+    stage.now += SECOND / 10;
+    located_flight(&stage.want(&owner()));
+    stage.now += SECOND / 4;
+    assert!(stage.entry.route(stage.now).is_none());
+    assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)));
+}
+
+#[test]
+fn a_change_during_the_lookup_ahead_stops_the_known_place() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    stage.now += SECOND * 8 / 10;
+    located_flight(&stage.want(&owner()));
+    stage.on(Event::Changed);
+    assert!(stage.entry.route(stage.now).is_none());
+    assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)));
+}
+
+#[test]
 fn an_outage_serves_what_is_known_without_waiting_until_it_is_too_old() {
     let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
     let generation = stage.route().generation;
