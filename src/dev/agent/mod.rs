@@ -16,6 +16,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use axum::serve::ListenerExt as _;
 use rustix::process::{
     Signal, WaitOptions, getpid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
 };
@@ -139,7 +140,7 @@ fn end(folder: &Path) -> ! {
 async fn serve(order: Order) -> anyhow::Result<()> {
     let address = SocketAddr::from((order.ip, Port::ENVD.get()));
     let listener = match tokio::net::TcpListener::bind(address).await {
-        Ok(listener) => listener,
+        Ok(listener) => listener.tap_io(super::without_delay),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             println!("{ADDRESS_TAKEN}");
             return Ok(());
