@@ -6,14 +6,14 @@ use client_proxy::dev::{Addresses, Options, Playground, agent, demo};
 #[derive(Parser)]
 enum Command {
     /// The playground
-    Dev(Options),
+    Dev(Box<Options>),
     #[command(hide = true)]
     SandboxAgent(agent::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
-        Command::SandboxAgent(args) => agent::run(args),
+        Command::SandboxAgent(args) => agent::run(&args),
         Command::Dev(options) => {
             let runtime = tokio::runtime::Runtime::new()?;
             runtime.block_on(async {

@@ -1,4 +1,5 @@
 //! The playground's control API: E2B's rules, row by row, and who may call it.
+#![cfg(feature = "dev")]
 
 mod playground_support;
 

@@ -1,4 +1,5 @@
 //! However the playground ends, nothing of its sandboxes is left.
+#![cfg(feature = "dev")]
 
 mod playground_support;
 

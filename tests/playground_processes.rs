@@ -1,4 +1,5 @@
 //! The playground's sandboxes are real processes: they stop, go on, and end with everything they started.
+#![cfg(feature = "dev")]
 
 mod playground_support;
 
@@ -164,9 +165,9 @@ async fn a_pause_resets_the_connections_and_keeps_the_listeners() {
     );
     // What comes while it sleeps waits in the listener's queue.
     let client = ground.api.client.clone();
-    let held = tokio::spawn(client.get(format!("http://{address}/")).send());
+    let waiting = tokio::spawn(client.get(format!("http://{address}/")).send());
     assert_eq!(sandbox.wake().await.status, 201);
-    let text = held
+    let text = waiting
         .await
         .expect("done")
         .expect("an answer")

@@ -7,11 +7,14 @@
 
 pub mod agent;
 mod api;
+mod api_error;
 mod banner;
+mod callers;
 pub mod demo;
 mod freeze;
 mod guard;
 mod lifecycle;
+mod list;
 mod options;
 mod proc_tree;
 mod process;

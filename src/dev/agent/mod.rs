@@ -73,12 +73,12 @@ pub(crate) enum Application {
 }
 
 /// Runs until the sandbox ends. To be called on the main thread, outside any runtime.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    match args.role {
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    match &args.role {
         Role::Root { .. } => root(),
         Role::Counter { address } => {
             die_with_parent();
-            counter::run(address)
+            counter::run(*address)
         }
         Role::Command => {
             die_with_parent();
