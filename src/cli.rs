@@ -79,7 +79,7 @@ pub(crate) enum Command {
     },
     /// A playground on this machine: control API, sandboxes that really sleep, and the proxy
     #[cfg(feature = "dev")]
-    Dev(dev::Options),
+    Dev(Box<dev::Options>),
     /// The root process of a sandbox of the playground
     #[cfg(feature = "dev")]
     #[command(hide = true)]
@@ -102,7 +102,7 @@ pub(crate) fn play(options: &dev::Options) -> ExitCode {
 
 /// Runs inside a sandbox of the playground.
 #[cfg(feature = "dev")]
-pub(crate) fn sandbox_agent(arguments: dev::agent::Args) -> ExitCode {
+pub(crate) fn sandbox_agent(arguments: &dev::agent::Args) -> ExitCode {
     exit(dev::agent::run(arguments))
 }
 

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "dev")]
         (Some(Command::Dev(options)), _) => cli::play(&options),
         #[cfg(feature = "dev")]
-        (Some(Command::SandboxAgent(arguments)), _) => cli::sandbox_agent(arguments),
+        (Some(Command::SandboxAgent(arguments)), _) => cli::sandbox_agent(&arguments),
         (None, None) => {
             eprint!("{}", Arguments::command().render_help());
             ExitCode::from(cli::MISUSED)

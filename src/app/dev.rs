@@ -1,6 +1,6 @@
 //! The playground and a proxy in front of it, in one process: the proxy runs its production path.
 
-use std::sync::Arc;
+use std::{io::Write as _, sync::Arc};
 
 use anyhow::Context as _;
 
@@ -51,6 +51,7 @@ fn serve(options: &Options, playground: &Playground, runtime: &tokio::runtime::R
     if options.demo {
         return runtime.block_on(demo::play(&at, playground.api_key()));
     }
-    println!("{}", playground.banner(&at));
+    // Nobody may be reading; that is no reason to stop.
+    let _ = writeln!(std::io::stdout(), "{}", playground.banner(&at));
     app.until_told()
 }

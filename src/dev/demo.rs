@@ -1,86 +1,42 @@
 //! `--demo`: the story of a sandbox that sleeps, told by doing it. Everything goes over HTTP, as a user's
 //! requests would; the first thing that is not as told is an error.
 
-use std::{
-    collections::BTreeSet,
-    io::{IsTerminal as _, stdout},
-    time::Duration,
-};
+/// Whoever reads may stop reading (`| head`); the story goes on to its exit code.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
 
-use anyhow::{Context as _, Result, bail, ensure};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
-use serde::Deserialize;
+mod stage;
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use self::stage::{Stage, expect, moment, send};
 use super::{options::Addresses, sandbox::micros, schema::ProcessView};
 
 const CROWD: u64 = 50;
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// Plays the story against a playground and its proxy and prints it. Fails where a step was not as told.
 pub async fn play(at: &Addresses, api_key: &str) -> Result<()> {
-    // Nothing here speaks TLS; the client is not made without a provider all the same.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = Client::builder().no_proxy().timeout(LIMIT).build()?;
-    let stage = Stage {
-        client,
-        at: *at,
-        key: api_key.to_owned(),
-        paint: stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-    };
+    let stage = Stage::new(at, api_key)?;
     let outcome = stage.play().await;
     if let Err(error) = &outcome {
-        println!("\n  {}\n", stage.bad(&format!("Not as told: {error:#}")));
+        say!("\n  {}\n", stage.bad(&format!("Not as told: {error:#}")));
     }
     outcome
 }
 
-struct Stage {
-    client: Client,
-    at: Addresses,
-    key: String,
-    paint: bool,
-}
-
-/// What the playground tells of a sandbox beyond E2B's API.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Inside {
-    processes: Vec<ProcessView>,
-    wakes: u64,
-    wake_calls: Vec<Wake>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Wake {
-    asked_at: u64,
-    done_at: Option<u64>,
-}
-
-/// An answer to a request through the proxy.
-struct Answer {
-    status: StatusCode,
-    text: String,
-    timing: Option<String>,
-    /// Microseconds since 1970.
-    sent: u64,
-    answered: u64,
-}
-
-impl Answer {
-    /// The number that the application answered with.
-    fn count(&self) -> Result<u64> {
-        ensure!(self.status == StatusCode::OK, "the proxy answered {}: {}", self.status, self.text.trim());
-        self.text.trim().parse().with_context(|| format!("the answer is no number: {:?}", self.text))
-    }
-}
-
 impl Stage {
     async fn play(&self) -> Result<()> {
-        println!("\n  {}", self.bold("client-proxy: a sandbox that sleeps when nobody needs it"));
-        println!("  {}", self.dim("Real processes of this machine; everything below is measured while you look."));
+        say!("\n  {}", self.bold("client-proxy: a sandbox that sleeps when nobody needs it"));
+        say!("  {}", self.dim("Real processes of this machine; everything below is measured while you look."));
 
         self.title(1, "A sandbox that traffic may wake, running a small web application");
         let sleeper = self.create(true).await?;
@@ -107,7 +63,7 @@ impl Stage {
         self.wake_by_many(&sleeper).await?;
 
         self.delete(&sleeper).await?;
-        println!("\n  {}\n", self.good("Every step was as told."));
+        say!("\n  {}\n", self.good("Every step was as told."));
         Ok(())
     }
 
@@ -141,7 +97,7 @@ impl Stage {
         for process in &inside.processes {
             let ProcessView { pid, name, state } = process;
             ensure!(*state == 'T', "process {pid} ({name}) is in state {state}, not stopped (T)");
-            println!("       /proc/{pid}/stat  {name:<14} state T  {}", self.dim("(stopped)"));
+            say!("       /proc/{pid}/stat  {name:<14} state T  {}", self.dim("(stopped)"));
         }
         Ok(())
     }
@@ -158,12 +114,12 @@ impl Stage {
         let done = wake.done_at.context("the wake did not end well")?;
         let in_order = answer.sent <= wake.asked_at && wake.asked_at <= done && done <= answer.answered;
         ensure!(in_order, "the answer did not wait for the wake");
-        self.moment(0, "request sent; it waits in the proxy");
-        self.moment(wake.asked_at - answer.sent, "the proxy asks the control plane for a wake");
-        self.moment(done - answer.sent, "the sandbox runs again");
+        moment(0, "request sent; it waits in the proxy");
+        moment(wake.asked_at - answer.sent, "the proxy asks the control plane for a wake");
+        moment(done - answer.sent, "the sandbox runs again");
         let timing = answer.timing.map(|timing| format!("   Server-Timing: {timing}"));
         let timing = self.dim(&timing.unwrap_or_default());
-        self.moment(answer.answered - answer.sent, &format!("answer 200, count {count}{timing}"));
+        moment(answer.answered - answer.sent, &format!("answer 200, count {count}{timing}"));
         Ok(())
     }
 
@@ -208,137 +164,8 @@ impl Stage {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let what = format!("counts 4 to {}, each once", 3 + CROWD);
         self.line(&format!("{CROWD} × GET /"), "200", &what, took);
-        println!("       wake calls at the control plane: {}", self.bold(&wakes.to_string()));
-        println!("       client_proxy_wakes_total:        {}", self.bold(&format!("+{metric}")));
+        say!("       wake calls at the control plane: {}", self.bold(&wakes.to_string()));
+        say!("       client_proxy_wakes_total:        {}", self.bold(&format!("+{metric}")));
         Ok(())
-    }
-
-    async fn delete(&self, id: &str) -> Result<()> {
-        let answer = self.api("DELETE", &format!("/sandboxes/{id}"), None).await?;
-        expect(answer, StatusCode::NO_CONTENT).await?;
-        Ok(())
-    }
-
-    async fn inside(&self, id: &str) -> Result<Inside> {
-        let answer = self.api("GET", &format!("/playground/sandboxes/{id}"), None).await?;
-        Ok(expect(answer, StatusCode::OK).await?.json().await?)
-    }
-
-    async fn wakes_metric(&self) -> Result<u64> {
-        let url = format!("http://{}/metrics", self.at.health);
-        let answer = self.client.get(url).send().await.context("no metrics")?;
-        sum_of(&expect(answer, StatusCode::OK).await?.text().await?, "client_proxy_wakes_total")
-    }
-
-    async fn api(&self, method: &str, path: &str, body: Option<Value>) -> Result<Response> {
-        let url = format!("http://{}{path}", self.at.api);
-        let request = self.client.request(method.parse()?, url).header("X-API-KEY", &self.key);
-        let request = match body {
-            Some(body) => request.json(&body),
-            None => request,
-        };
-        request.send().await.with_context(|| format!("{method} {path}"))
-    }
-
-    fn request(&self, id: &str) -> RequestBuilder {
-        self.client
-            .get(format!("http://{}/", self.at.proxy))
-            .header("E2b-Sandbox-Id", id)
-            .header("E2b-Sandbox-Port", "8000")
-    }
-
-    async fn ask(&self, id: &str) -> Result<Answer> {
-        send(self.request(id)).await
-    }
-
-    fn title(&self, number: u32, text: &str) {
-        println!("\n  {}  {}", self.bold(&number.to_string()), self.bold(text));
-    }
-
-    fn line(&self, did: &str, status: &str, what: &str, took: u64) {
-        let took = format!("{:>9}", millis(took));
-        println!("     {} {did:<24} {status}  {what:<45} {}", self.good("✓"), self.dim(&took));
-    }
-
-    fn moment(&self, at: u64, what: &str) {
-        println!("     {:>12}  {what}", millis(at));
-    }
-
-    fn bold(&self, text: &str) -> String {
-        self.painted("1", text)
-    }
-
-    fn dim(&self, text: &str) -> String {
-        self.painted("2", text)
-    }
-
-    fn good(&self, text: &str) -> String {
-        self.painted("32", text)
-    }
-
-    fn bad(&self, text: &str) -> String {
-        self.painted("31", text)
-    }
-
-    fn painted(&self, code: &str, text: &str) -> String {
-        if self.paint { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-}
-
-async fn send(request: RequestBuilder) -> Result<Answer> {
-    let sent = micros();
-    let response = request.send().await.context("no answer from the proxy")?;
-    let status = response.status();
-    let timing = response.headers().get("server-timing");
-    let timing = timing.and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let text = response.text().await.context("the proxy's answer was cut")?;
-    Ok(Answer { status, text, timing, sent, answered: micros() })
-}
-
-async fn expect(answer: Response, want: StatusCode) -> Result<Response> {
-    let (status, path) = (answer.status(), answer.url().path().to_owned());
-    if status != want {
-        bail!("{path}: expected {want}, got {status}: {}", answer.text().await.unwrap_or_default());
-    }
-    Ok(answer)
-}
-
-fn millis(micros: u64) -> String {
-    format!("{}.{} ms", micros / 1000, micros % 1000 / 100)
-}
-
-/// The sum over all labels of a counter in Prometheus' text format; 0 where it has no line yet.
-fn sum_of(metrics: &str, name: &str) -> Result<u64> {
-    let mut sum = 0;
-    for line in metrics.lines() {
-        let Some(rest) = line.strip_prefix(name) else {
-            continue;
-        };
-        if !rest.starts_with(['{', ' ']) {
-            continue;
-        }
-        let value = rest.rsplit(' ').next().unwrap_or_default();
-        let value: u64 = value.parse().with_context(|| format!("{name} is no whole number: {value:?}"))?;
-        sum += value;
-    }
-    Ok(sum)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_counter_is_summed_over_its_labels() {
-        let text = "# TYPE w_total counter\nw_total{outcome=\"a b\"} 2\nw_total{outcome=\"c\"} 3\nw_total_other 9\n";
-        assert_eq!(sum_of(text, "w_total").ok(), Some(5));
-        assert_eq!(sum_of("", "w_total").ok(), Some(0));
-        assert!(sum_of("w_total x", "w_total").is_err());
-    }
-
-    #[test]
-    fn milliseconds_have_one_decimal() {
-        assert_eq!(millis(12_345), "12.3 ms");
-        assert_eq!(millis(0), "0.0 ms");
     }
 }

@@ -99,7 +99,7 @@ fn end(root: Process, with_root: bool) {
             signal(stat.process, Signal::KILL);
         }
         while members.iter().any(|stat| stat.process.is_alive()) && Instant::now() < deadline {
-            thread::sleep(ROUND);
+            pause(ROUND);
         }
         for stat in &members {
             if stat.process != root {
@@ -161,9 +161,14 @@ fn stop(root: Process, with_root: bool, patience: Duration) -> io::Result<()> {
         }
         last = now;
         if !awake.is_empty() {
-            thread::sleep(ROUND);
+            pause(ROUND);
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "on a thread for blocking work; `/proc` tells of no events")]
+fn pause(duration: Duration) {
+    thread::sleep(duration);
 }
 
 /// A parent in vfork(2) sleeps uninterruptibly until its child has called execve(2). If that child was
@@ -174,7 +179,7 @@ fn release_vfork(blocked: &[&Stat], members: &[Stat]) {
             signal(stat.process, Signal::CONT);
         }
     }
-    thread::sleep(2 * ROUND);
+    pause(2 * ROUND);
 }
 
 /// Holds the process by a descriptor before comparing the start time, so that the signal cannot reach a

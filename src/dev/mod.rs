@@ -7,11 +7,14 @@
 
 pub mod agent;
 mod api;
+mod api_error;
 mod banner;
+mod callers;
 pub mod demo;
 mod freeze;
 mod guard;
 mod lifecycle;
+mod list;
 mod options;
 mod proc_tree;
 mod process;
@@ -27,6 +30,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use axum::serve::ListenerExt as _;
 use rustix::process::{getpid, set_child_subreaper};
 use tokio::{net::TcpListener, task::JoinHandle};
 
@@ -66,6 +70,7 @@ impl Playground {
             .await
             .with_context(|| format!("the control API cannot listen on {}", wanted.api))?;
         let api_addr = listener.local_addr()?;
+        let listener = listener.tap_io(without_delay);
         // What a sandbox leaves behind when its root is killed comes to this process, which ends it.
         set_child_subreaper(Some(getpid()))?;
         let api = Arc::new(Api {
@@ -143,6 +148,11 @@ drain_timeout = "2s"
         self.server.abort();
         self.api.sandboxes.close().await;
     }
+}
+
+/// Small answers go out at once (tcp(7), `TCP_NODELAY`).
+fn without_delay(stream: &mut tokio::net::TcpStream) {
+    let _ = stream.set_nodelay(true);
 }
 
 impl Addresses {

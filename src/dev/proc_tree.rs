@@ -22,7 +22,7 @@ impl Process {
     }
 }
 
-/// What `/proc/<pid>/stat` tells, as far as it matters here (proc_pid_stat(5)).
+/// What `/proc/<pid>/stat` tells, as far as it matters here (`proc_pid_stat(5)`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) process: Process,

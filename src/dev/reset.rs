@@ -33,7 +33,7 @@ pub(crate) fn reset_connections(root: Process, ip: IpAddr) -> usize {
         match reset(*holder) {
             Ok(()) => count += 1,
             Err(error) => {
-                tracing::warn!(%error, peer = %socket.remote, "a connection of the paused sandbox could not be reset")
+                tracing::warn!(%error, peer = %socket.remote, "a connection of the paused sandbox could not be reset");
             }
         }
     }

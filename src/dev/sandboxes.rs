@@ -130,6 +130,7 @@ impl Ground {
 }
 
 /// What somebody who creates a sandbox decides.
+#[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) template: String,
     pub(crate) metadata: BTreeMap<String, String>,

@@ -234,6 +234,7 @@ fn open_to_write(folder: &Path, path: &str) -> Result<std::fs::File, Fault> {
 }
 
 /// envd's error: a whole number as `code`, and a message.
+#[derive(Debug)]
 struct Fault {
     status: StatusCode,
     message: String,
@@ -307,7 +308,7 @@ mod tests {
     fn files_are_written_with_their_folders_and_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         for text in ["a longer text", "short"] {
-            let mut file = open_to_write(folder.path(), "/a/b/c.txt").ok().expect("opened");
+            let mut file = open_to_write(folder.path(), "/a/b/c.txt").expect("opened");
             file.write_all(text.as_bytes()).expect("written");
         }
         let text = fs::read_to_string(folder.path().join("a/b/c.txt")).expect("read");

@@ -16,6 +16,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use axum::serve::ListenerExt as _;
 use rustix::process::{
     Signal, WaitOptions, getpid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
 };
@@ -72,12 +73,12 @@ pub(crate) enum Application {
 }
 
 /// Runs until the sandbox ends. To be called on the main thread, outside any runtime.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    match args.role {
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    match &args.role {
         Role::Root { .. } => root(),
         Role::Counter { address } => {
             die_with_parent();
-            counter::run(address)
+            counter::run(*address)
         }
         Role::Command => {
             die_with_parent();
@@ -131,7 +132,7 @@ fn end(folder: &Path) -> ! {
 async fn serve(order: Order) -> anyhow::Result<()> {
     let address = SocketAddr::from((order.ip, Port::ENVD.get()));
     let listener = match tokio::net::TcpListener::bind(address).await {
-        Ok(listener) => listener,
+        Ok(listener) => listener.tap_io(super::without_delay),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             println!("{ADDRESS_TAKEN}");
             return Ok(());

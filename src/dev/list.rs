@@ -1,0 +1,116 @@
+//! Lists of sandboxes, filtered and in pages.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Query, State},
+    response::IntoResponse,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    api::{Answer, Api},
+    api_error::ApiError,
+    lifecycle::Phase,
+    schema,
+};
+
+const PAGE: usize = 100;
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Filter {
+    metadata: Option<String>,
+    state: Option<String>,
+    template: Option<String>,
+    order: Option<String>,
+    limit: Option<String>,
+    next_token: Option<String>,
+}
+
+pub(super) async fn list_running(State(api): State<Arc<Api>>, Query(filter): Query<Filter>) -> Answer {
+    let filter = Filter { state: Some("running".to_owned()), metadata: filter.metadata, ..Filter::default() };
+    let (page, _) = filter.page(&api, usize::MAX)?;
+    Ok(Json(page).into_response())
+}
+
+pub(super) async fn list(State(api): State<Arc<Api>>, Query(filter): Query<Filter>) -> Answer {
+    let limit = match filter.limit.as_deref().map(str::parse) {
+        None => PAGE,
+        Some(Ok(limit @ 1..=PAGE)) => limit,
+        Some(_) => return Err(ApiError::bad_request("limit must be 1 to 100")),
+    };
+    let running = api.sandboxes.list().iter().filter(|one| one.snapshot().is_running()).count();
+    let (page, next) = filter.page(&api, limit)?;
+    let mut answer = Json(page).into_response();
+    answer.headers_mut().insert("x-total-running", running.into());
+    if let Some(next) = next {
+        answer.headers_mut().insert("x-next-token", next.into());
+    }
+    Ok(answer)
+}
+
+impl Filter {
+    /// One page, and the token of the next: the number of this page's last sandbox.
+    fn page(&self, api: &Api, limit: usize) -> Result<(Vec<Value>, Option<u64>), ApiError> {
+        let states: Vec<&str> = match self.state.as_deref().unwrap_or_default() {
+            "" => vec!["running", "paused"],
+            states => states.split(',').collect(),
+        };
+        if states.iter().any(|state| !["running", "paused"].contains(state)) {
+            return Err(ApiError::bad_request("state may be running, paused, or both with a comma"));
+        }
+        let ascending = match self.order.as_deref() {
+            None | Some("" | "desc") => false,
+            Some("asc") => true,
+            Some(_) => return Err(ApiError::bad_request("order may be asc or desc")),
+        };
+        let after: Option<u64> = match self.next_token.as_deref() {
+            None | Some("") => None,
+            Some(token) => {
+                let token = token.parse().map_err(|_| ApiError::bad_request("no such nextToken"))?;
+                Some(token)
+            }
+        };
+        let wanted = self.metadata.as_deref().map(pairs).unwrap_or_default();
+        let mut all = api.sandboxes.list();
+        if ascending {
+            all.reverse();
+        }
+        all.retain(|sandbox| {
+            let (facts, now) = (&sandbox.facts, sandbox.snapshot());
+            let state = if now.is_running() { "running" } else { "paused" };
+            !matches!(now.phase, Phase::Gone(_))
+                && states.contains(&state)
+                && self.template.as_ref().is_none_or(|template| *template == facts.template)
+                && wanted.iter().all(|(key, value)| facts.metadata.get(key) == Some(value))
+                && after.is_none_or(|after| if ascending { facts.number > after } else { facts.number < after })
+        });
+        let more = all.len() > limit;
+        all.truncate(limit);
+        let next = all.last().filter(|_| more).map(|last| last.facts.number);
+        Ok((all.iter().map(|sandbox| schema::listed(sandbox)).collect(), next))
+    }
+}
+
+/// The value of the parameter is itself a query string: SDKs encode metadata twice.
+fn pairs(query: &str) -> Vec<(String, String)> {
+    let url = reqwest::Url::parse("http://localhost/").map(|mut url| {
+        url.set_query(Some(query));
+        url
+    });
+    url.map(|url| url.query_pairs().into_owned().collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_decoded_once_more() {
+        let want = vec![("k 1".to_owned(), "v%&".to_owned()), ("b".to_owned(), String::new())];
+        assert_eq!(pairs("k%201=v%25%26&b="), want);
+    }
+}
