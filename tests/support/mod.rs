@@ -112,6 +112,13 @@ pub const DIRECT: &str = "upstream.mode = \"direct\"\nupstream.allow_loopback = 
 /// Nothing that is known gets too old during a test.
 pub const REMEMBER: &str = "cache.ttl = \"60s\"\ncache.negative_ttl = \"60s\"\n";
 
+/// Raises the limit on open files as far as this process may: a crowd has three for each of its requests.
+pub fn many_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).expect("one's own limit");
+}
+
 /// A request in the usual form; finish it with `.body()`.
 pub fn request(method: &str, port: u16, sandbox: &str, path: &str) -> http::request::Builder {
     Request::builder().method(method).uri(path).header("host", format!("{port}-{sandbox}.example.test"))
