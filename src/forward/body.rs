@@ -54,7 +54,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         Attempt { source: self.0.clone(), number: source.attempt, position: 0, sent: 0 }
     }
 
-    /// The answer has begun: nothing will be sent again.
+    /// The answer is taken: nothing will be sent again.
     pub(crate) fn settle(&self) {
         self.0.borrow_mut().complete = false;
     }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn once_the_answer_began_nothing_is_kept() {
+    async fn once_the_answer_is_taken_nothing_is_kept() {
         let upload = upload(&[10, 20]);
         let mut attempt = upload.attempt();
         take(&mut attempt, 1).await;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_begins_during_a_repetition_loses_nothing() {
+    async fn an_answer_taken_during_a_repetition_loses_nothing() {
         let upload = upload(&[10, 20, 30]);
         take(&mut upload.attempt(), 2).await;
         let mut again = upload.attempt();

@@ -66,7 +66,7 @@ pub(crate) struct DialRules {
 /// Until when a dial may be repeated because the sandbox was woken just now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ladder {
-    /// Timed-out dials are repeated until then.
+    /// The end of the time for being held: no dial begins after it.
     pub(crate) deadline: Instant,
 }
 
@@ -106,7 +106,9 @@ impl Dialer {
             };
             let Some(ladder) = ladder else { return Err(error) };
             match error {
-                DialError::Refused | DialError::NotItsListener if attempt < self.rules.attempts => {
+                DialError::Refused | DialError::NotItsListener
+                    if attempt < self.rules.attempts && Instant::now() + RUNG * attempt < ladder.deadline =>
+                {
                     sleep(RUNG * attempt).await;
                     attempt += 1;
                 }

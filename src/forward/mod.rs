@@ -76,7 +76,9 @@ impl Forwarder {
         Self { pool: Pool::new(pool_idle_timeout), dialer: Dialer::new(rules), metrics }
     }
 
-    /// Sends the request and waits for the head of the answer. Dropping the future aborts the exchange.
+    /// Sends the request and waits for the head of the answer. Dropping the future aborts the exchange. Whoever
+    /// takes the answer settles the upload: until then it may turn out to be a node's, and the request is sent
+    /// elsewhere.
     ///
     /// A pooled connection that turns out dead is replaced, and the request sent again, if nothing of it
     /// was sent or if its method is idempotent and its body is all there (RFC 9110 §9.2.2).
@@ -94,10 +96,7 @@ impl Forwarder {
             };
             let request = Request::from_parts(head.clone(), upload.attempt());
             let mut error = match connection.sender.try_send_request(request).await {
-                Ok(answer) => {
-                    upload.settle();
-                    return Ok(self.download(answer, connection, to.pool_key.is_some()));
-                }
+                Ok(answer) => return Ok(self.download(answer, connection, to.pool_key.is_some())),
                 Err(error) => error,
             };
             let untouched = error.take_message().is_some();

@@ -138,7 +138,11 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             Ok(mut answer) => {
                 let disowned = site.mode == Mode::Node && says_not_found(&mut answer, self.ask.sandbox).await;
                 let brought = Brought { answer, slot };
-                Ok(if disowned { Sent::Missing(Missing::Disowned(Box::new(brought))) } else { Sent::Answered(brought) })
+                if disowned {
+                    return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
+                }
+                self.upload.settle();
+                Ok(Sent::Answered(brought))
             }
             Err(SendError::Dial(error)) => Ok(Sent::Missing(Missing::Unreachable(error))),
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
@@ -167,7 +171,10 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
     fn told(&self, missing: Missing) -> Result<Brought, Failure> {
         match missing {
             // Byte for byte, whoever said it.
-            Missing::Disowned(brought) => Ok(*brought),
+            Missing::Disowned(brought) => {
+                self.upload.settle();
+                Ok(*brought)
+            }
             Missing::NoNode => Err(Failure::NoNode),
             Missing::Unreachable(DialError::Refused | DialError::NotItsListener)
                 if self.handler.site.mode == Mode::Direct =>

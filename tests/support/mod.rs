@@ -1,5 +1,5 @@
 //! What end-to-end tests share: a proxy on free ports, servers that do as they are told, a client.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use std::{
     future::Future,
@@ -27,6 +27,8 @@ use tokio::{
     task::JoinSet,
     time::{Instant, timeout},
 };
+
+pub mod control_plane;
 
 /// No test waits longer for anything.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -91,6 +93,30 @@ impl Proxy {
             self.metric_becomes(gauge, 0.0).await;
         }
     }
+
+    /// The same where no connection to a sandbox is pooled: none may be left.
+    pub async fn is_idle_upstream_too(&self) {
+        self.is_idle().await;
+        self.metric_becomes("client_proxy_upstream_connections", 0.0).await;
+    }
+}
+
+/// The configuration of nodes that listen on this port.
+pub fn nodes_at(port: u16) -> String {
+    format!("upstream.address = \"{{node}}:{port}\"\n")
+}
+
+/// The configuration of sandboxes on loopback addresses of this machine.
+pub const DIRECT: &str = "upstream.mode = \"direct\"\nupstream.allow_loopback = true\n";
+
+/// Nothing that is known gets too old during a test.
+pub const REMEMBER: &str = "cache.ttl = \"60s\"\ncache.negative_ttl = \"60s\"\n";
+
+/// Raises the limit on open files as far as this process may: a crowd has three for each of its requests.
+pub fn many_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).expect("one's own limit");
 }
 
 /// A request in the usual form; finish it with `.body()`.

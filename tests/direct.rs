@@ -1,0 +1,135 @@
+//! Direct mode: the last hop is this proxy's. Ports that are closed, open late, or belong to a frozen process.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{
+    DIRECT, Proxy, REMEMBER, Server, answer,
+    control_plane::{ControlPlane, Step},
+};
+use tokio::net::TcpListener;
+
+async fn world(more: &str) -> (ControlPlane, Proxy) {
+    let control = ControlPlane::start().await;
+    let proxy = Proxy::start(&control.config(&format!("{DIRECT}{more}")));
+    (control, proxy)
+}
+
+/// A port on which nobody listens.
+async fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").await.expect("a free port").local_addr().expect("an address").port()
+}
+
+#[tokio::test]
+async fn a_closed_port_is_told_and_looked_at_once() {
+    let (control, proxy) = world(REMEMBER).await;
+    let sandbox = control.sandbox("abc");
+    sandbox.running("127.0.0.1").looks_up([Step::Truly, Step::Truly]);
+    let (port, other) = (free_port().await, free_port().await);
+    for port in [port, port, port, other] {
+        let answer = proxy.get(port, "abc", "/").await;
+        assert_eq!((answer.status.as_u16(), answer.error()), (502, "port_closed".into()));
+        let body = answer.json();
+        assert_eq!((&body["port"], answer.header("retry-after")), (&port.into(), ""));
+        assert!(body["message"].as_str().expect("a message").contains("port is not open"), "{body}");
+    }
+    proxy.is_idle_upstream_too().await;
+}
+
+#[tokio::test]
+async fn a_closed_port_is_looked_at_again_in_another_life() {
+    let (control, proxy) = world("cache.negative_ttl = \"60s\"\ncache.ttl = \"50ms\"\n").await;
+    let sandbox = control.sandbox("abc");
+    sandbox.running("127.0.0.1");
+    let port = free_port().await;
+    assert_eq!(proxy.get(port, "abc", "/").await.error(), "port_closed");
+    assert_eq!(sandbox.lookups(), 2);
+    // Paused and woken elsewhere: the next life has a doubt of its own.
+    sandbox.running("127.0.0.2");
+    let server = Server::on(&format!("127.0.0.2:{port}"), async |_| answer(200, "hello")).await;
+    support::eventually("it is followed", async || proxy.get(port, "abc", "/").await.status == 200).await;
+    assert!(server.requests() >= 1);
+    proxy.is_idle_upstream_too().await;
+}
+
+#[tokio::test]
+async fn a_port_that_opens_a_moment_after_the_wake_costs_no_error() {
+    let (control, proxy) = world(REMEMBER).await;
+    let sandbox = control.sandbox("abc");
+    sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly]);
+    let port = free_port().await;
+    let opens = async {
+        proxy.metric_becomes("client_proxy_wakes_total", 1.0).await;
+        // As applications do; nothing here waits for it.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        Server::on(&format!("127.0.0.1:{port}"), async |_| answer(200, "late")).await
+    };
+    let (answer, server) = tokio::join!(proxy.get(port, "abc", "/"), opens);
+    assert_eq!((answer.status.as_u16(), answer.text()), (200, "late".into()));
+    assert_eq!((server.requests(), sandbox.connects()), (1, 1));
+    proxy.is_idle_upstream_too().await;
+}
+
+#[tokio::test]
+async fn the_ladder_after_a_wake_ends_and_says_that_the_port_is_closed() {
+    let (control, proxy) = world(&format!("upstream.connect_attempts = 3\n{REMEMBER}")).await;
+    let sandbox = control.sandbox("abc");
+    sandbox.paused("127.0.0.1").looks_up([Step::Truly, Step::Truly]).wakes([Step::Truly]);
+    let start = tokio::time::Instant::now();
+    let answer = proxy.get(free_port().await, "abc", "/").await;
+    assert_eq!((answer.status.as_u16(), answer.error()), (502, "port_closed".into()));
+    assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
+    proxy.is_idle_upstream_too().await;
+}
+
+#[tokio::test]
+async fn the_ladder_stays_inside_the_hold_budget() {
+    // Twenty steps would take 19 s.
+    let (control, proxy) =
+        world(&format!("upstream.connect_attempts = 20\nresume.hold_timeout = \"500ms\"\n{REMEMBER}")).await;
+    control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly]);
+    let answer = proxy.get(free_port().await, "abc", "/").await;
+    assert_eq!((answer.status.as_u16(), answer.error()), (502, "port_closed".into()));
+    proxy.is_idle_upstream_too().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_paused_again_before_its_port_is_dialled_is_woken_once_more_at_most() {
+    let (control, proxy) = world(&format!("upstream.connect_attempts = 1\n{REMEMBER}")).await;
+    let sandbox = control.sandbox("abc");
+    sandbox.paused("127.0.0.1").wakes([Step::Briefly, Step::Briefly]);
+    let answer = proxy.get(free_port().await, "abc", "/").await;
+    assert_eq!((answer.status.as_u16(), answer.error()), (503, "node_unavailable".into()));
+    proxy.is_idle_upstream_too().await;
+}
+
+#[tokio::test]
+async fn too_many_connections_of_one_sandbox_are_refused_and_counted_off() {
+    let (control, proxy) = world(&format!("upstream.max_connections_per_sandbox = 2\n{REMEMBER}")).await;
+    let gate = support::control_plane::Gate::closed();
+    let waits = gate.clone();
+    let server = Server::start(move |_| {
+        let gate = waits.clone();
+        async move {
+            gate.opened().await;
+            answer(200, "hello")
+        }
+    })
+    .await;
+    let port = server.address.port();
+    for id in ["abc", "other"] {
+        control.sandbox(id).running("127.0.0.1");
+    }
+    let third = async {
+        support::eventually("two are under way", async || server.requests() == 2).await;
+        let answer = proxy.get(port, "abc", "/").await;
+        assert_eq!((answer.status.as_u16(), answer.error()), (429, "too_many_connections".into()));
+        gate.open();
+        assert_eq!(proxy.get(port, "other", "/").await.status, 200);
+    };
+    let (first, second, ()) = tokio::join!(proxy.get(port, "abc", "/"), proxy.get(port, "abc", "/"), third);
+    assert_eq!((first.status.as_u16(), second.status.as_u16()), (200, 200));
+    assert_eq!(proxy.get(port, "abc", "/").await.status, 200);
+    proxy.is_idle_upstream_too().await;
+}

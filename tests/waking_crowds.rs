@@ -1,0 +1,195 @@
+//! Many wait for one sandbox, or each for its own; some of them leave.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{
+    Proxy, REMEMBER, Raw, Server, answer,
+    control_plane::{ControlPlane, Gate, Step},
+    nodes_at,
+};
+use tokio::{task::JoinSet, time::Instant};
+
+const HELD: &str = "client_proxy_held_requests";
+
+struct World {
+    control: ControlPlane,
+    node: Server,
+    proxy: std::sync::Arc<Proxy>,
+}
+
+impl World {
+    async fn new(more: &str) -> Self {
+        support::many_descriptors();
+        let control = ControlPlane::start().await;
+        let node = Server::start(async |_| answer(200, "hello")).await;
+        let config =
+            control.config(&format!("log.access = \"off\"\n{}{REMEMBER}{more}", nodes_at(node.address.port())));
+        Self { control, node, proxy: Proxy::start(&config).into() }
+    }
+
+    /// So many requests for the sandbox, under way.
+    fn crowd(&self, sandbox: &str, count: usize) -> JoinSet<u16> {
+        let mut crowd = JoinSet::new();
+        for _ in 0..count {
+            let (proxy, sandbox) = (self.proxy.clone(), sandbox.to_owned());
+            crowd.spawn(async move { proxy.get(8000, &sandbox, "/").await.status.as_u16() });
+        }
+        crowd
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_requests_for_one_sandbox_make_one_wake_and_a_thousand_answers() {
+    let world = World::new("").await;
+    let gate = Gate::closed();
+    world.control.sandbox("abc").paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
+    let crowd = world.crowd("abc", 1000);
+    world.proxy.metric_becomes(HELD, 1000.0).await;
+    gate.open();
+    assert!(crowd.join_all().await.iter().all(|status| *status == 200));
+    assert_eq!((world.node.requests(), world.control.sandbox("abc").connects()), (1000, 1));
+    assert_eq!(world.proxy.metric("client_proxy_wakes_total").await, 1.0);
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn two_hundred_sandboxes_with_five_requests_each_make_two_hundred_wakes() {
+    let world = World::new("").await;
+    let ids: Vec<_> = (0..200).map(|n| format!("s{n}")).collect();
+    for id in &ids {
+        world.control.sandbox(id).paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly]);
+    }
+    let crowds: Vec<_> = ids.iter().map(|id| world.crowd(id, 5)).collect();
+    for crowd in crowds {
+        assert_eq!(crowd.join_all().await, [200; 5]);
+    }
+    assert_eq!((world.node.requests(), world.proxy.metric("client_proxy_wakes_total").await), (1000, 200.0));
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn the_first_waiter_leaves_and_the_others_are_served() {
+    let world = World::new("resume.max_held_per_sandbox = 3\n").await;
+    let gate = Gate::closed();
+    let sandbox = world.control.sandbox("abc");
+    sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
+    let mut first = Raw::connect(world.proxy.address).await;
+    first.write("GET / HTTP/1.1\r\nhost: 8000-abc.example.test\r\n\r\n").await;
+    sandbox.connects_become(1).await;
+    let others = world.crowd("abc", 2);
+    world.proxy.metric_becomes(HELD, 3.0).await;
+    drop(first);
+    world.proxy.metric_becomes(HELD, 2.0).await;
+    // Its place is free: there were only three.
+    let late = world.crowd("abc", 1);
+    world.proxy.metric_becomes(HELD, 3.0).await;
+    gate.open();
+    assert_eq!((others.join_all().await, late.join_all().await), (vec![200; 2], vec![200]));
+    assert_eq!(world.node.requests(), 3);
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_held_is_noticed_whatever_it_sent() {
+    let world = World::new("").await;
+    let host = "host: 8000-abc.example.test\r\n";
+    let gate = Gate::closed();
+    let sandbox = world.control.sandbox("abc");
+    sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
+    for (what, sent) in [
+        ("a GET", format!("GET / HTTP/1.1\r\n{host}\r\n")),
+        ("a POST with its length", format!("POST / HTTP/1.1\r\n{host}content-length: 5\r\n\r\nhello")),
+        ("a POST of half its length", format!("POST / HTTP/1.1\r\n{host}content-length: 1000\r\n\r\nhello")),
+        ("a POST much longer than any buffer", {
+            let body = "x".repeat(100_000);
+            format!("POST / HTTP/1.1\r\n{host}content-length: 200000\r\n\r\n{body}")
+        }),
+        (
+            "a chunked POST, all sent",
+            format!("POST / HTTP/1.1\r\n{host}transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+        ),
+        ("a chunked POST, half sent", format!("POST / HTTP/1.1\r\n{host}transfer-encoding: chunked\r\n\r\n5\r\nhel")),
+        (
+            "a POST that waits for 100",
+            format!("POST / HTTP/1.1\r\n{host}expect: 100-continue\r\ncontent-length: 5\r\n\r\n"),
+        ),
+        ("a second request behind it", format!("GET / HTTP/1.1\r\n{host}\r\nGET /2 HTTP/1.1\r\n{host}\r\n")),
+        ("a body and a second request", {
+            format!("POST / HTTP/1.1\r\n{host}content-length: 5\r\n\r\nhelloGET /2 HTTP/1.1\r\n{host}\r\n")
+        }),
+    ] {
+        for reset in [false, true] {
+            let mut client = Raw::connect(world.proxy.address).await;
+            client.write(&sent).await;
+            world.proxy.metric_becomes(HELD, 1.0).await;
+            if reset {
+                client.0.set_zero_linger().expect("an open socket");
+            }
+            let left = Instant::now();
+            drop(client);
+            world.proxy.metric_becomes(HELD, 0.0).await;
+            // The promise is a second; this machine may be busy.
+            assert!(left.elapsed() < Duration::from_secs(3), "{what}, reset {reset}: {:?}", left.elapsed());
+            world.proxy.is_idle().await;
+        }
+    }
+    // Nobody is left, and the wake goes on.
+    gate.open();
+    assert_eq!(world.proxy.get(8000, "abc", "/").await.status, 200);
+    assert_eq!((world.node.requests(), sandbox.connects()), (1, 1));
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn beyond_the_sandbox_s_bound_the_next_is_refused_at_once() {
+    let world = World::new("resume.max_held_per_sandbox = 3\n").await;
+    let gate = Gate::closed();
+    let sandbox = world.control.sandbox("abc");
+    sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
+    world.control.sandbox("other").paused("127.0.0.1").wakes([Step::Truly]);
+    let crowd = world.crowd("abc", 3);
+    world.proxy.metric_becomes(HELD, 3.0).await;
+    for _ in 0..5 {
+        let refused = world.proxy.get(8000, "abc", "/").await;
+        assert_eq!((refused.status.as_u16(), refused.error()), (503, "too_many_held".into()));
+        assert!(!refused.header("retry-after").is_empty());
+    }
+    assert_eq!(
+        world.proxy.get(8000, "other", "/").await.status,
+        200,
+        "another sandbox's crowd is none of its business"
+    );
+    assert_eq!(world.node.requests(), 1, "those held are still held");
+    gate.open();
+    assert_eq!(crowd.join_all().await, [200; 3]);
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn beyond_the_bound_of_all_the_next_is_refused_without_a_call() {
+    let world = World::new("resume.max_held = 3\n").await;
+    let gate = Gate::closed();
+    let ids = ["a", "b", "c"];
+    for id in ids {
+        world.control.sandbox(id).paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
+    }
+    world.control.sandbox("running").running("127.0.0.1");
+    assert_eq!(world.proxy.get(8000, "running", "/").await.status, 200);
+    let crowds = ids.map(|id| world.crowd(id, 1));
+    world.proxy.metric_becomes(HELD, 3.0).await;
+    let next = world.control.sandbox("next");
+    next.paused("127.0.0.1").looks_up([]).wakes([]);
+    for id in ["next", "next", "a"] {
+        assert_eq!(world.proxy.get(8000, id, "/").await.error(), "too_many_held");
+    }
+    assert_eq!(world.proxy.get(8000, "running", "/").await.status, 200, "what runs is not held");
+    gate.open();
+    for crowd in crowds {
+        assert_eq!(crowd.join_all().await, [200]);
+    }
+    next.always_looks_up(Step::Truly).wakes([Step::Truly]);
+    assert_eq!(world.proxy.get(8000, "next", "/").await.status, 200, "a refusal is not remembered");
+    world.proxy.is_idle().await;
+}
