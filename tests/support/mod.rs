@@ -28,6 +28,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+pub mod wire;
+
 /// No test waits longer for anything.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
