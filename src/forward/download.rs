@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use super::{Forwarder, pool::Connection};
+use super::{Forwarder, headers, pool::Connection};
 
 /// The body of a sandbox's answer. Dropped before its end, it takes the upstream connection with it.
 pub(crate) struct Download {
@@ -91,7 +91,12 @@ impl Body for Download {
             drop(self.connection.take());
             return Poll::Ready(Some(Err(error)));
         }
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let mut frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            headers::inbound_trailers(trailers);
+        }
         match &frame {
             Poll::Ready(None) => self.release(),
             // A body of known length ends with its last byte; nobody asks for more.
