@@ -153,7 +153,7 @@ async fn malformed_hosts_are_told_what_is_wrong() {
         ("0-abc.example.test", "invalid_port"),
         ("-abc.example.test", "invalid_port"),
         ("-1-abc.example.test", "invalid_port"),
-        ("+80-abc.example.test", "invalid_port"),
+        ("+80-abc.example.test", "invalid_host"),
         ("8000-.example.test", "invalid_sandbox_id"),
         ("8000--abc.example.test", "invalid_sandbox_id"),
         ("8000-a_c.example.test", "invalid_sandbox_id"),
