@@ -28,6 +28,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+pub mod binary;
 pub mod wire;
 
 /// No test waits longer for anything.
