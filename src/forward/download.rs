@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use super::{Forwarder, pool::Connection};
+use super::{Forwarder, headers, pool::Connection};
 
 /// The body of a sandbox's answer. Dropped before its end, it takes the upstream connection with it.
 pub(crate) struct Download {
@@ -21,6 +21,8 @@ pub(crate) struct Download {
     /// How reading ahead ended, where it failed.
     broken: Option<hyper::Error>,
     body: Incoming,
+    /// Trailers were read: nothing follows them, and hyper does not ask.
+    trailed: bool,
     connection: Option<Connection>,
     forwarder: Rc<Forwarder>,
     poolable: bool,
@@ -39,6 +41,7 @@ impl Forwarder {
                 ahead: BytesMut::new(),
                 broken: None,
                 body,
+                trailed: false,
                 connection: Some(connection),
                 forwarder: self.clone(),
                 poolable,
@@ -65,7 +68,7 @@ impl Download {
     }
 
     fn release_if_over(&mut self) {
-        if self.body.is_end_stream() {
+        if self.trailed || self.body.is_end_stream() {
             self.release();
         }
     }
@@ -91,10 +94,16 @@ impl Body for Download {
             drop(self.connection.take());
             return Poll::Ready(Some(Err(error)));
         }
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let mut frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            headers::inbound_trailers(trailers);
+            self.trailed = true;
+        }
         match &frame {
             Poll::Ready(None) => self.release(),
-            // A body of known length ends with its last byte; nobody asks for more.
+            // A body of known length ends with its last byte, one with trailers with them; nobody asks for more.
             Poll::Ready(Some(Ok(_))) => self.release_if_over(),
             Poll::Ready(Some(Err(_))) => drop(self.connection.take()),
             Poll::Pending => {}
@@ -103,7 +112,7 @@ impl Body for Download {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ahead.is_empty() && self.broken.is_none() && self.body.is_end_stream()
+        self.ahead.is_empty() && self.broken.is_none() && (self.trailed || self.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {

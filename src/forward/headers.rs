@@ -48,10 +48,7 @@ pub(crate) fn outbound(head: &mut Parts, passage: Passage<'_>) {
     head.version = http::Version::HTTP_11;
     let headers = &mut head.headers;
     let takes_trailers = headers.get_all(TE).iter().any(|value| lists(value, "trailers"));
-    if headers.contains_key(TRANSFER_ENCODING) {
-        // Never both (RFC 9112 §6.1): the body was read by its transfer coding.
-        headers.remove(CONTENT_LENGTH);
-    }
+    one_framing(headers);
     strip_hop_by_hop(headers);
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -83,9 +80,32 @@ fn origin_form(target: &Uri) -> Uri {
 pub(crate) fn inbound(head: &mut http::response::Parts) {
     // Our own version, not the sandbox's (RFC 9110 §2.5).
     head.version = http::Version::HTTP_11;
+    one_framing(&mut head.headers);
     strip_hop_by_hop(&mut head.headers);
-    if head.headers.contains_key(PROXY_STATUS) {
-        strip_our_status(&mut head.headers);
+    strip_our_status(&mut head.headers);
+}
+
+/// Makes the trailers of a sandbox's answer fit for the client: what may not be forged in a head may not
+/// be forged behind the body either (RFC 9209 §2 allows `Proxy-Status` there).
+pub(super) fn inbound_trailers(trailers: &mut HeaderMap) {
+    strip_our_status(trailers);
+}
+
+/// Leaves one way to tell where the body ends (RFC 9112 §6.3). hyper has read it by its transfer coding
+/// if it had one, and has checked that repeated lengths are equal.
+fn one_framing(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+        return;
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return };
+    if lengths.next().is_none() && first.as_bytes().iter().all(u8::is_ascii_digit) {
+        return;
+    }
+    let one = first.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
+    if let Ok(one) = HeaderValue::from_bytes(one) {
+        headers.insert(CONTENT_LENGTH, one);
     }
 }
 
@@ -136,23 +156,29 @@ fn append_peer(headers: &mut HeaderMap, peer: IpAddr) {
 
 /// Removes the members in our name from `Proxy-Status`: only this proxy speaks for itself.
 fn strip_our_status(headers: &mut HeaderMap) {
-    let kept: Vec<HeaderValue> = headers
-        .get_all(PROXY_STATUS)
-        .iter()
-        .filter_map(|value| {
-            let members = members(value.as_bytes());
-            let foreign: Vec<&[u8]> = members.into_iter().filter(|member| !is_ours(member)).collect();
-            HeaderValue::from_bytes(&foreign.join(&b", "[..])).ok().filter(|value| !value.is_empty())
-        })
-        .collect();
+    if !headers.contains_key(PROXY_STATUS) {
+        return;
+    }
+    // All lines are one list (RFC 9110 §5.3): a string may begin in one and end in the next.
+    let lines: Vec<&[u8]> = headers.get_all(PROXY_STATUS).iter().map(HeaderValue::as_bytes).collect();
+    let list = lines.join(&b", "[..]);
+    // Recipients ignore a malformed list (RFC 9651 §4.2), or guess: it goes.
+    let members = members(&list).unwrap_or_default();
+    let foreign: Vec<&[u8]> = members.iter().copied().filter(|member| !is_ours(member)).collect();
+    if !foreign.is_empty() && foreign.len() == members.len() {
+        return;
+    }
     headers.remove(PROXY_STATUS);
-    for value in kept {
-        headers.append(PROXY_STATUS, value);
+    if !foreign.is_empty()
+        && let Ok(left) = HeaderValue::from_bytes(&foreign.join(&b", "[..]))
+    {
+        headers.insert(PROXY_STATUS, left);
     }
 }
 
 /// The members of a structured field list (RFC 9651 §3.1): commas inside quoted strings do not count.
-fn members(value: &[u8]) -> Vec<&[u8]> {
+/// `None` where a string does not end.
+fn members(value: &[u8]) -> Option<Vec<&[u8]>> {
     let (mut members, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, byte) in value.iter().enumerate() {
         match byte {
@@ -168,7 +194,7 @@ fn members(value: &[u8]) -> Vec<&[u8]> {
     }
     members.push(value[start..].trim_ascii());
     members.retain(|member| !member.is_empty());
-    members
+    (!quoted).then_some(members)
 }
 
 fn is_ours(member: &[u8]) -> bool {

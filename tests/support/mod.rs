@@ -28,7 +28,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+pub mod binary;
 pub mod control_plane;
+pub mod wire;
 
 /// No test waits longer for anything.
 pub const PATIENCE: Duration = Duration::from_secs(10);
