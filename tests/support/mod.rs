@@ -28,6 +28,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
+pub mod binary;
 pub mod control_plane;
 
 /// No test waits longer for anything.
@@ -75,11 +76,7 @@ impl Proxy {
 
     /// The sum of all samples whose line begins with `name` (labels may follow), 0 if there is none.
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = get(self.health, "/metrics").await.text();
-        let samples = text.lines().filter(|line| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ', ',']) || name.contains('{'))
-        });
-        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        metric(self.health, name).await
     }
 
     /// Waits until the metric has this value.
@@ -156,6 +153,15 @@ impl Answer {
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().expect("ASCII"))
     }
+}
+
+/// As [`Proxy::metric`], of the proxy with this health listener.
+pub async fn metric(health: SocketAddr, name: &str) -> f64 {
+    let text = get(health, "/metrics").await.text();
+    let samples = text.lines().filter(|line| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ', ',']) || name.contains('{'))
+    });
+    samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 /// `GET path` from `address`.

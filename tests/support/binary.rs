@@ -1,0 +1,97 @@
+//! The real program as a process of its own: signals, exit code, and what it writes.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::SocketAddr,
+    os::unix::process::ExitStatusExt as _,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::eventually;
+
+/// A running client-proxy; killed when dropped.
+pub struct Binary {
+    child: Child,
+    pub address: SocketAddr,
+    pub health: SocketAddr,
+    pub admin: SocketAddr,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Binary {
+    /// Starts with this configuration, without its listeners: they are free loopback ports.
+    pub async fn start(toml: &str) -> Self {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        let listeners =
+            ["server.listen = [\"127.0.0.1:0\"]", "health.listen = \"127.0.0.1:0\"", "admin.listen = \"127.0.0.1:0\""];
+        write!(file, "{}\n{toml}", listeners.join("\n")).expect("a file that takes it");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_client-proxy"))
+            .arg("--config")
+            .arg(file.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (stderr, written) = (child.stderr.take().expect("a pipe"), lines.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                written.lock().expect("no panic").push(line);
+            }
+        });
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut this = Self { child, address: nowhere, health: nowhere, admin: nowhere, lines };
+        eventually("it serves", async || this.line("serving").is_some()).await;
+        let serving = this.line("serving").expect("just seen");
+        let text = serving["addresses"].as_str().expect("addresses");
+        let mut addresses = text.split(['[', ']', '(', ')', ' ', ',']).filter_map(|word| word.parse().ok());
+        let mut next = || addresses.next().unwrap_or_else(|| panic!("not three addresses: {text}"));
+        (this.address, this.health, this.admin) = (next(), next(), next());
+        this
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it lives");
+    }
+
+    /// Waits for its end.
+    pub async fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("it ends", async || {
+            status = self.child.try_wait().expect("one's own child");
+            status.is_some()
+        })
+        .await;
+        let status = status.expect("just seen");
+        assert_eq!(status.signal(), None, "it did not end by itself: {}", self.stderr());
+        status
+    }
+
+    /// All that it has written.
+    pub fn stderr(&self) -> String {
+        self.lines.lock().expect("no panic").join("\n")
+    }
+
+    /// The lines of its log.
+    pub fn log(&self) -> Vec<Value> {
+        let lines = self.lines.lock().expect("no panic").clone();
+        lines.iter().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    }
+
+    /// The first line whose message begins so.
+    pub fn line(&self, message: &str) -> Option<Value> {
+        self.log().into_iter().find(|line| line["message"].as_str().is_some_and(|text| text.starts_with(message)))
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
