@@ -22,7 +22,7 @@ use crate::{
     },
     route::{Target, route},
     sandbox::{
-        Resolver, Trigger,
+        Resolver, Trigger, Unresolved,
         ports::{Catalog, Resumer},
     },
     telemetry::metrics::Origin,
@@ -51,6 +51,10 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         };
         match told {
             Ok(answer) => self.pass_on(answer, context),
+            // The end of the process takes the flights along; that says nothing of the control plane.
+            Err(Failure::Unresolved(Unresolved::Unavailable)) if self.site.cut.is_cancelled() => {
+                Self::answer(&Failure::Draining, context)
+            }
             Err(failure) => Self::answer(&failure, context),
         }
     }
