@@ -176,6 +176,23 @@ async fn a_sandbox_that_falls_asleep_again_and_again_is_not_woken_in_a_loop() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_meanwhile_takes_its_exchange_with_it() {
+    let world = World::new("").await;
+    let gate = Gate::closed();
+    world.sandbox.wakes([Step::Truly.after(&gate)]);
+    let mut client = support::Raw::connect(world.proxy.address).await;
+    let port = world.app.address.port();
+    client.write(format!("GET / HTTP/1.1\r\nhost: {port}-abc.example.test\r\n\r\n")).await;
+    eventually("the application has it", async || world.app.requests() == 1).await;
+    world.sandbox.paused("127.0.0.1");
+    world.sandbox.connects_become(1).await;
+    drop(client);
+    world.proxy.is_idle_upstream_too().await;
+    gate.open();
+    world.proxy.metric_becomes("client_proxy_wakes_total", 1.0).await;
+}
+
+#[tokio::test]
 async fn the_time_for_an_answer_is_counted_from_the_wake() {
     let limit = Duration::from_millis(500);
     let world = World::new("upstream.response_header_timeout = \"500ms\"\n").await;
