@@ -9,7 +9,7 @@ use support::{
     REMEMBER, Raw, Server, answer,
     binary::Binary,
     control_plane::{ControlPlane, Gate, Step},
-    eventually, get, metric, nodes_at, request, send, try_send,
+    count, eventually, get, nodes_at, request, send, try_send,
 };
 use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 
@@ -69,7 +69,7 @@ impl World {
 
     async fn under_way(&self, held: usize, running: usize) {
         self.control.sandbox("asleep").connects_become(1).await;
-        eventually("they are held", async || metric(self.proxy.health, HELD).await == held as f64).await;
+        eventually("they are held", async || count(self.proxy.health, HELD).await == held).await;
         eventually("they are running", async || self.node.requests() == running).await;
     }
 
@@ -105,7 +105,7 @@ async fn a_thousand_held_and_fifty_running_requests_are_answered() {
     eventually("connections are refused", async || TcpStream::connect(world.proxy.address).await.is_err()).await;
     assert!(told.elapsed() >= Duration::from_secs(2), "{:?}", told.elapsed());
     assert_eq!(unused.rest().await.expect("a clean end"), b"", "idle connections close");
-    assert_eq!(metric(world.proxy.health, HELD).await, 1000.0, "and held ones do not");
+    assert_eq!(count(world.proxy.health, HELD).await, 1000, "and held ones do not");
     world.wake.open();
     world.work.open();
     for answer in held.join_all().await.into_iter().chain(running.join_all().await) {

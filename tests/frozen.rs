@@ -96,7 +96,7 @@ async fn an_answer_that_comes_before_the_wake_s_own_is_passed_on_at_once() {
     let answer = world.meanwhile(async || drop(world.sandbox.paused("127.0.0.1").clone())).await;
     assert_eq!((answer.status.as_u16(), answer.text()), (200, "once".into()));
     gate.open();
-    eventually("the wake ends", async || world.proxy.metric("client_proxy_wakes_total").await == 1.0).await;
+    eventually("the wake ends", async || world.proxy.count("client_proxy_wakes_total").await == 1).await;
     world.proxy.is_idle_upstream_too().await;
 }
 
@@ -134,18 +134,18 @@ async fn an_application_that_only_thinks_is_left_alone_whatever_the_catalog_does
     let world = World::new("catalog.rest.timeout = \"100ms\"\n").await;
     let failed = "client_proxy_lookups_total{outcome=\"error\"}";
     let looked = "client_proxy_lookups_total{outcome=\"running\"}";
-    let at_least = async |name: &str, count: f64| {
-        eventually(&format!("{name} ≥ {count}"), async || world.proxy.metric(name).await >= count).await;
+    let at_least = async |name: &str, count: usize| {
+        eventually(&format!("{name} ≥ {count}"), async || world.proxy.count(name).await >= count).await;
     };
     let answer = world
         .meanwhile(async || {
-            at_least(looked, 3.0).await;
+            at_least(looked, 3).await;
             world.sandbox.always_looks_up(Step::Hangs);
-            at_least(failed, 2.0).await;
+            at_least(failed, 2).await;
             world.sandbox.always_looks_up(Step::Garbage);
-            at_least(failed, 4.0).await;
+            at_least(failed, 4).await;
             world.control.stop().await;
-            at_least(failed, 6.0).await;
+            at_least(failed, 6).await;
             world.thaw.open();
         })
         .await;

@@ -8,7 +8,7 @@ use support::{
     REMEMBER, Server, answer,
     binary::Binary,
     control_plane::{ControlPlane, Gate, KEY, Step},
-    eventually, get, metric, nodes_at, request, send,
+    count, eventually, get, nodes_at, request, send,
 };
 
 const SECRETS: [&str; 5] = [KEY, "envd-t0ken", "traffic-t0ken", "wrong-t0ken", "query-t0ken"];
@@ -44,7 +44,7 @@ async fn a_wake_and_those_who_waited_leave_their_lines_and_no_secret() {
     let wrong = ask("/wrong?key=query-t0ken", "wrong-t0ken").await;
     assert_eq!((wrong.status.as_u16(), wrong.error()), (403, "traffic_token_invalid".into()));
     let opened = async {
-        eventually("it is held", async || metric(proxy.health, "client_proxy_held_requests").await == 1.0).await;
+        eventually("it is held", async || count(proxy.health, "client_proxy_held_requests").await == 1).await;
         sandbox.connects_become(1).await;
         let view = get(proxy.admin, "/sandboxes/abc").await;
         assert_eq!((&view.json()["state"], &view.json()["held"]), (&json!("resuming"), &json!(1)));

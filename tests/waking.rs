@@ -56,7 +56,7 @@ async fn a_paused_sandbox_is_woken_and_answers_as_if_nothing_had_happened() {
     let next = world.get("abc").await;
     assert_eq!((next.status.as_u16(), next.header("server-timing")), (200, ""));
     assert_eq!(world.node.requests(), 2);
-    assert_eq!(world.proxy.metric("client_proxy_wakes_total{outcome=\"ok\"}").await, 1.0);
+    assert_eq!(world.proxy.count("client_proxy_wakes_total{outcome=\"ok\"}").await, 1);
     world.proxy.is_idle().await;
 }
 
@@ -138,7 +138,7 @@ async fn transitions_are_waited_out() {
     let conflict = Step::conflict;
     sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([conflict(), conflict(), conflict(), Step::Truly]);
     assert_eq!(world.get("abc").await.status, 200);
-    assert_eq!(world.proxy.metric("client_proxy_wakes_total{outcome=\"transitioning\"}").await, 3.0);
+    assert_eq!(world.proxy.count("client_proxy_wakes_total{outcome=\"transitioning\"}").await, 3);
     assert_eq!(world.node.requests(), 1);
     world.proxy.is_idle().await;
 }

@@ -28,11 +28,11 @@ async fn ask(proxy: &Proxy, sandbox: &str, port: u16, tokens: &[(&str, &str)]) -
     proxy.send(request.body(http_body_util::Full::default()).expect("a request")).await
 }
 
-fn secure<'a>(sandbox: &'a Sandbox) -> &'a Sandbox {
+fn secure(sandbox: &Sandbox) -> &Sandbox {
     sandbox.paused("127.0.0.1").set("/envdAccessToken", json!("right"))
 }
 
-fn private<'a>(sandbox: &'a Sandbox) -> &'a Sandbox {
+fn private(sandbox: &Sandbox) -> &Sandbox {
     let closed = json!({ "allowPublicTraffic": false });
     sandbox.paused("127.0.0.1").set("/network", closed).set("/trafficAccessToken", json!("right"))
 }
