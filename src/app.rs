@@ -191,6 +191,8 @@ impl App {
             }
         })?;
         tracing::info!(everything_finished = finished, "stopped");
+        // First of all: whoever still waits must not take the loss of its flight for the control plane's fault.
+        self.shutdown.cut().cancel();
         control.shutdown_background();
         Ok(())
     }

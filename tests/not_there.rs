@@ -74,7 +74,7 @@ async fn a_sandbox_that_sleeps_meanwhile_is_woken_and_gets_the_same_request() {
         assert_eq!((bad.requests(), good.requests()), (1, 1));
         let paths = |node: &Server| node.seen.lock().expect("no panic")[0].headers["x-request-id"].clone();
         assert_eq!(paths(&bad), paths(&good), "the same request");
-        assert_eq!(proxy.metric("client_proxy_retries_total{reason=\"not_there\"}").await, 1.0);
+        assert_eq!(proxy.count("client_proxy_retries_total{reason=\"not_there\"}").await, 1);
         proxy.is_idle().await;
     }
 }
@@ -214,9 +214,7 @@ async fn a_long_body_is_not_sent_twice() {
 
 #[tokio::test]
 async fn a_node_that_cannot_be_reached_is_left_for_the_one_that_the_catalog_names_now() {
-    let control = ControlPlane::start().await;
-    let good = Server::on("127.0.0.2:0", echo).await;
-    let proxy = Proxy::start(&control.config(&format!("{}{REMEMBER}", nodes_at(good.address.port()))));
+    let (control, _bad, _good, proxy) = world(REMEMBER).await;
     let sandbox = control.sandbox("abc");
     sandbox.running("127.0.0.3");
     let moves = sandbox.clone();
@@ -228,7 +226,7 @@ async fn a_node_that_cannot_be_reached_is_left_for_the_one_that_the_catalog_name
     ]);
     let answer = post(&proxy, "abc", 100_000).await;
     assert_eq!((answer.status.as_u16(), answer.body.len()), (200, 100_000), "nothing was sent: any body will do");
-    assert_eq!(proxy.metric("client_proxy_upstream_connections_total{result=\"refused\"}").await, 1.0);
+    assert_eq!(proxy.count("client_proxy_upstream_connections_total{result=\"refused\"}").await, 1);
     // Both dead, and both the same.
     let sandbox = control.sandbox("dead");
     sandbox.running("127.0.0.3");

@@ -56,7 +56,7 @@ async fn a_paused_sandbox_is_woken_and_answers_as_if_nothing_had_happened() {
     let next = world.get("abc").await;
     assert_eq!((next.status.as_u16(), next.header("server-timing")), (200, ""));
     assert_eq!(world.node.requests(), 2);
-    assert_eq!(world.proxy.metric("client_proxy_wakes_total{outcome=\"ok\"}").await, 1.0);
+    assert_eq!(world.proxy.count("client_proxy_wakes_total{outcome=\"ok\"}").await, 1);
     world.proxy.is_idle().await;
 }
 
@@ -138,7 +138,7 @@ async fn transitions_are_waited_out() {
     let conflict = Step::conflict;
     sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([conflict(), conflict(), conflict(), Step::Truly]);
     assert_eq!(world.get("abc").await.status, 200);
-    assert_eq!(world.proxy.metric("client_proxy_wakes_total{outcome=\"transitioning\"}").await, 3.0);
+    assert_eq!(world.proxy.count("client_proxy_wakes_total{outcome=\"transitioning\"}").await, 3);
     assert_eq!(world.node.requests(), 1);
     world.proxy.is_idle().await;
 }
@@ -189,8 +189,11 @@ async fn a_wake_that_hangs_goes_on_for_the_next_request() {
     let sandbox = world.control.sandbox("abc");
     sandbox.paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
     let start = Instant::now();
-    assert_refused(&world.get("abc").await, 504, "hold_timeout", true);
+    let given_up = world.get("abc").await;
+    assert_refused(&given_up, 504, "hold_timeout", true);
     assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+    let timing = given_up.header("server-timing");
+    assert!(timing.starts_with("hold;dur=1") && !timing.contains("resume"), "it was held and saw no wake: {timing}");
     world.proxy.is_idle().await;
     let opened = async {
         world.proxy.metric_becomes("client_proxy_held_requests", 1.0).await;
@@ -219,6 +222,25 @@ async fn a_sandbox_without_a_node_is_unavailable() {
     world.control.sandbox("garbage").looks_up([Step::Garbage]);
     assert_refused(&world.get("garbage").await, 503, "control_plane_unavailable", true);
     assert_eq!(world.node.requests(), 0);
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn news_during_a_wake_makes_its_outcome_old() {
+    let world = World::new(REMEMBER).await;
+    let gate = Gate::closed();
+    let sandbox = world.control.sandbox("abc");
+    sandbox.paused("127.0.0.1").looks_up([Step::Truly, Step::Truly]).wakes([Step::Truly.after(&gate)]);
+    let forgotten = async {
+        sandbox.connects_become(1).await;
+        let forget =
+            http::Request::delete("/sandboxes/abc").header("host", "admin").body(http_body_util::Full::default());
+        assert_eq!(support::send(world.proxy.admin, forget.expect("a request")).await.status, 204);
+        gate.open();
+    };
+    let (held, ()) = tokio::join!(world.get("abc"), forgotten);
+    assert_eq!((held.status.as_u16(), sandbox.lookups()), (200, 2), "it may have been paused again meanwhile");
+    assert_eq!((world.get("abc").await.status.as_u16(), sandbox.connects()), (200, 1));
     world.proxy.is_idle().await;
 }
 

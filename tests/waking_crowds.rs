@@ -50,7 +50,7 @@ async fn a_thousand_requests_for_one_sandbox_make_one_wake_and_a_thousand_answer
     gate.open();
     assert!(crowd.join_all().await.iter().all(|status| *status == 200));
     assert_eq!((world.node.requests(), world.control.sandbox("abc").connects()), (1000, 1));
-    assert_eq!(world.proxy.metric("client_proxy_wakes_total").await, 1.0);
+    assert_eq!(world.proxy.count("client_proxy_wakes_total").await, 1);
     world.proxy.is_idle().await;
 }
 
@@ -65,7 +65,7 @@ async fn two_hundred_sandboxes_with_five_requests_each_make_two_hundred_wakes() 
     for crowd in crowds {
         assert_eq!(crowd.join_all().await, [200; 5]);
     }
-    assert_eq!((world.node.requests(), world.proxy.metric("client_proxy_wakes_total").await), (1000, 200.0));
+    assert_eq!((world.node.requests(), world.proxy.count("client_proxy_wakes_total").await), (1000, 200));
     world.proxy.is_idle().await;
 }
 
@@ -192,4 +192,46 @@ async fn beyond_the_bound_of_all_the_next_is_refused_without_a_call() {
     next.always_looks_up(Step::Truly).wakes([Step::Truly]);
     assert_eq!(world.proxy.get(8000, "next", "/").await.status, 200, "a refusal is not remembered");
     world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_killed_while_many_wait_is_told_to_all_and_remembered() {
+    let world = World::new("").await;
+    let gate = Gate::closed();
+    let sandbox = world.control.sandbox("abc");
+    sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::gone("killed").after(&gate)]);
+    let crowd = world.crowd("abc", 50);
+    world.proxy.metric_becomes(HELD, 50.0).await;
+    sandbox.killed();
+    gate.open();
+    assert_eq!(crowd.join_all().await, [502; 50]);
+    // Open tabs that try again cost the control plane nothing.
+    assert_eq!(world.crowd("abc", 50).join_all().await, [502; 50]);
+    assert_eq!(world.proxy.get(8000, "abc", "/").await.json()["reason"], "killed");
+    assert_eq!(world.node.requests(), 0);
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn two_proxies_make_two_wakes_at_most() {
+    let world = World::new("").await;
+    let other = World {
+        proxy: Proxy::start(&world.control.config(&nodes_at(world.node.address.port()))).into(),
+        ..World::new("").await
+    };
+    let gate = Gate::closed();
+    let wake = || Step::Truly.after(&gate);
+    world.control.sandbox("abc").paused("127.0.0.1").wakes([wake(), wake()]);
+    let crowds = [world.crowd("abc", 20), other.crowd("abc", 20)];
+    for proxy in [&world.proxy, &other.proxy] {
+        proxy.metric_becomes(HELD, 20.0).await;
+    }
+    world.control.sandbox("abc").connects_become(2).await;
+    gate.open();
+    for crowd in crowds {
+        assert_eq!(crowd.join_all().await, [200; 20]);
+    }
+    for proxy in [&world.proxy, &other.proxy] {
+        proxy.is_idle().await;
+    }
 }

@@ -28,11 +28,11 @@ async fn ask(proxy: &Proxy, sandbox: &str, port: u16, tokens: &[(&str, &str)]) -
     proxy.send(request.body(http_body_util::Full::default()).expect("a request")).await
 }
 
-fn secure<'a>(sandbox: &'a Sandbox) -> &'a Sandbox {
+fn secure(sandbox: &Sandbox) -> &Sandbox {
     sandbox.paused("127.0.0.1").set("/envdAccessToken", json!("right"))
 }
 
-fn private<'a>(sandbox: &'a Sandbox) -> &'a Sandbox {
+fn private(sandbox: &Sandbox) -> &Sandbox {
     let closed = json!({ "allowPublicTraffic": false });
     sandbox.paused("127.0.0.1").set("/network", closed).set("/trafficAccessToken", json!("right"))
 }
@@ -191,4 +191,25 @@ async fn direct_mode_checks_the_traffic_token_of_running_sandboxes_and_keeps_it(
     assert!(seen.iter().all(|head| !head.headers.contains_key(TRAFFIC)), "the sandbox learns no token: {seen:?}");
     assert_eq!(seen[0].headers[ACCESS], "mine");
     proxy.is_idle_upstream_too().await;
+}
+
+#[tokio::test]
+async fn callers_whose_wakes_hang_do_not_lock_the_others_out() {
+    let (control, _node, proxy) = world(REMEMBER).await;
+    let sandbox = control.sandbox("abc");
+    let steps = std::iter::repeat_n(Step::Hangs, 8).chain([Step::Truly]);
+    sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes(steps);
+    let strangers = async {
+        let tokens: Vec<_> = (0..8).map(|n| format!("stranger{n}")).collect();
+        let asked = tokens.iter().map(async |token| ask(&proxy, "abc", 8000, &[(TRAFFIC, token)]).await.status);
+        futures_util::future::join_all(asked).await
+    };
+    let owner = async {
+        sandbox.connects_become(8).await;
+        ask(&proxy, "abc", 8000, &[(TRAFFIC, "owner")]).await.status
+    };
+    let (strangers, owner) = tokio::join!(strangers, owner);
+    // It is awake for all of them.
+    assert!(owner == 200 && strangers.iter().all(|status| *status == 200), "{owner} {strangers:?}");
+    proxy.is_idle().await;
 }

@@ -220,7 +220,7 @@ async fn attend<C: Catalog, R: Resumer>(
             Ok(found) if found.placement.node != route.placement.node => return Err(Failure::Moved),
             Ok(found) if found.generation != generation => {
                 generation = found.generation;
-                hold.held += again.held;
+                hold.add(&again);
                 context.held = hold.held;
                 context.woken = found.woken.or(context.woken);
                 // The time for an answer starts when there is somebody to give it.

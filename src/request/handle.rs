@@ -22,7 +22,7 @@ use crate::{
     },
     route::{Target, route},
     sandbox::{
-        Resolver, Trigger,
+        Resolver, Trigger, Unresolved,
         ports::{Catalog, Resumer},
     },
     telemetry::metrics::Origin,
@@ -50,7 +50,15 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
             () = self.site.cut.cancelled() => Err(Failure::Draining),
         };
         match told {
+<<<<<<< HEAD
             Ok(brought) => Self::pass_on(brought, context),
+=======
+            Ok(answer) => self.pass_on(answer, context),
+            // The end of the process takes the flights along; that says nothing of the control plane.
+            Err(Failure::Unresolved(Unresolved::Unavailable)) if self.site.cut.is_cancelled() => {
+                Self::answer(&Failure::Draining, context)
+            }
+>>>>>>> wt-hold
             Err(failure) => Self::answer(&failure, context),
         }
     }

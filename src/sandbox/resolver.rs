@@ -87,9 +87,16 @@ impl Hold {
         Self { budget, digest: None, wakes: 0, transitioning: false, held: Duration::ZERO }
     }
 
-    /// The same caller, held on another occasion: with the whole budget.
+    /// The same request, held on another occasion: with the whole budget, but not with more wakes, or one
+    /// that stays open would wake its sandbox for ever.
     pub(crate) fn again(&self, budget: Duration) -> Self {
-        Self { digest: self.digest, ..Self::new(budget) }
+        Self { digest: self.digest, wakes: self.wakes, ..Self::new(budget) }
+    }
+
+    /// Takes the other occasion in.
+    pub(crate) fn add(&mut self, again: &Self) {
+        self.held += again.held;
+        self.wakes = again.wakes;
     }
 
     /// When a request that is held from `now` on has waited enough.

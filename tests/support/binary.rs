@@ -1,93 +1,144 @@
-//! The real binary, for what concerns the whole process: its log, its memory, its environment.
+//! The real program as a process of its own: signals, exit code, and what it writes.
 
-use std::{net::SocketAddr, process::Stdio};
-
-use serde_json::Value;
-use tempfile::TempDir;
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
-    sync::mpsc,
-    time::timeout,
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    net::SocketAddr,
+    os::unix::process::ExitStatusExt as _,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
 };
 
-use super::PATIENCE;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
-/// A proxy in a process of its own, on free loopback ports; ends when dropped.
+use super::eventually;
+
+/// A running client-proxy; killed when dropped.
 pub struct Binary {
+    child: Child,
     pub address: SocketAddr,
     pub health: SocketAddr,
     pub admin: SocketAddr,
-    child: Child,
-    lines: mpsc::UnboundedReceiver<String>,
-    _directory: TempDir,
+    lines: Arc<Mutex<Vec<String>>>,
+    access_lines_read: usize,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Binary {
-    pub async fn start(toml: &str, environment: &[(&str, &str)]) -> Self {
-        let directory = TempDir::new().expect("a directory");
-        let file = directory.path().join("proxy.toml");
-        std::fs::write(&file, toml).expect("written");
-        let anywhere = "127.0.0.1:0";
+    /// Starts with this configuration, without its listeners: they are free loopback ports.
+    pub async fn start(toml: &str) -> Self {
+        Self::start_in(toml, &[]).await
+    }
+
+    /// The same in an environment of these variables and no others.
+    pub async fn start_in(toml: &str, environment: &[(&str, &str)]) -> Self {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        let listeners =
+            ["server.listen = [\"127.0.0.1:0\"]", "health.listen = \"127.0.0.1:0\"", "admin.listen = \"127.0.0.1:0\""];
+        write!(file, "{}\n{toml}", listeners.join("\n")).expect("a file that takes it");
         let mut child = Command::new(env!("CARGO_BIN_EXE_client-proxy"))
             .env_clear()
-            .env("CLIENT_PROXY__SERVER__LISTEN", format!("[\"{anywhere}\"]"))
-            .env("CLIENT_PROXY__HEALTH__LISTEN", anywhere)
-            .env("CLIENT_PROXY__ADMIN__LISTEN", anywhere)
             .envs(environment.iter().copied())
             .arg("--config")
-            .arg(&file)
+            .arg(file.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .kill_on_drop(true)
             .spawn()
-            .expect("the binary starts");
-        let mut stderr = BufReader::new(child.stderr.take().expect("piped")).lines();
-        let (sender, mut lines) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = stderr.next_line().await {
-                let _ = sender.send(line);
+            .expect("the program");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (stderr, written) = (child.stderr.take().expect("a pipe"), lines.clone());
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                written.lock().expect("no panic").push(line);
             }
         });
-        let serving = loop {
-            let line = timeout(PATIENCE, lines.recv()).await.expect("a line in time").expect("it runs");
-            if line.contains("serving") {
-                break line;
-            }
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut this = Self {
+            child,
+            address: nowhere,
+            health: nowhere,
+            admin: nowhere,
+            lines,
+            access_lines_read: 0,
+            reader: Some(reader),
         };
-        let addresses: Vec<SocketAddr> = serving
-            .split(|char: char| !(char.is_ascii_digit() || matches!(char, '.' | ':')))
-            .filter_map(|word| word.parse().ok())
-            .collect();
-        let [address, health, admin] = addresses[..] else { panic!("three addresses: {serving}") };
-        Self { address, health, admin, child, lines, _directory: directory }
+        eventually("it serves", async || this.line("serving").is_some()).await;
+        let serving = this.line("serving").expect("just seen");
+        let text = serving["addresses"].as_str().expect("addresses");
+        let mut addresses = text.split(['[', ']', '(', ')', ' ', ',']).filter_map(|word| word.parse().ok());
+        let mut next = || addresses.next().unwrap_or_else(|| panic!("not three addresses: {text}"));
+        (this.address, this.health, this.admin) = (next(), next(), next());
+        this
     }
 
-    /// The next access line; other lines are passed over.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it lives");
+    }
+
+    /// Waits for its end.
+    pub async fn end(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("it ends", async || {
+            status = self.child.try_wait().expect("one's own child");
+            status.is_some()
+        })
+        .await;
+        let status = status.expect("just seen");
+        assert_eq!(status.signal(), None, "it did not end by itself: {}", self.stderr());
+        status
+    }
+
+    /// All that it has written.
+    pub fn stderr(&self) -> String {
+        self.lines.lock().expect("no panic").join("\n")
+    }
+
+    /// The lines of its log.
+    pub fn log(&self) -> Vec<Value> {
+        let lines = self.lines.lock().expect("no panic").clone();
+        lines.iter().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    }
+
+    /// The next access line.
     pub async fn access_line(&mut self) -> Value {
-        loop {
-            let line = timeout(PATIENCE, self.lines.recv()).await.expect("a line in time").expect("it runs");
-            let line: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-            if line["target"] == "access" {
-                return line;
-            }
-        }
+        let mut found = None;
+        eventually("an access line", async || {
+            let mut lines = self.log().into_iter().filter(|line| line["target"] == "access");
+            found = lines.nth(self.access_lines_read);
+            found.is_some()
+        })
+        .await;
+        self.access_lines_read += 1;
+        found.expect("just seen")
     }
 
-    /// Ends it; all its lines that were not read yet.
-    pub async fn last_words(mut self) -> Vec<String> {
-        self.child.kill().await.expect("it ran");
-        let mut lines = Vec::new();
-        while let Some(line) = timeout(PATIENCE, self.lines.recv()).await.expect("an end in time") {
-            lines.push(line);
-        }
-        lines
+    /// Ends it at once; all that it has written.
+    pub async fn last_words(mut self) -> String {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let reader = self.reader.take().expect("not yet joined");
+        tokio::task::spawn_blocking(|| reader.join()).await.expect("no panic").expect("no panic");
+        self.stderr()
     }
 
     /// The most memory that it has had so far, in KiB.
     pub fn peak_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().expect("it runs")));
-        let status = status.expect("its status");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// The first line whose message begins so.
+    pub fn line(&self, message: &str) -> Option<Value> {
+        self.log().into_iter().find(|line| line["message"].as_str().is_some_and(|text| text.starts_with(message)))
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

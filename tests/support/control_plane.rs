@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, sync::watch};
 
-use super::{Server, answer, eventually, json as json_answer};
+use super::{Server, answer, eventually, json as json_answer, own_ip};
 
 /// The only key that it takes; no line, page or answer may show it.
 pub const KEY: &str = "e2b_5ec7e7c0ffee";
@@ -130,7 +130,7 @@ pub struct ControlPlane {
 impl ControlPlane {
     pub async fn start() -> Self {
         let state = Arc::<State>::default();
-        let server = serve("127.0.0.1:0", state.clone()).await;
+        let server = serve(&format!("{}:0", own_ip()), state.clone()).await;
         Self { address: server.address, state, server: Mutex::new(Some(server)) }
     }
 

@@ -23,7 +23,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
     time::{Instant, timeout},
 };
@@ -77,14 +77,16 @@ impl Proxy {
 
     /// The sum of all samples whose line begins with `name` (labels may follow), 0 if there is none.
     pub async fn metric(&self, name: &str) -> f64 {
-        let text = get(self.health, "/metrics").await.text();
-        let samples = text.lines().filter(|line| {
-            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ', ',']) || name.contains('{'))
-        });
-        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+        metric(self.health, name).await
+    }
+
+    /// The same of what is counted in whole numbers and never below nothing.
+    pub async fn count(&self, name: &str) -> usize {
+        count(self.health, name).await
     }
 
     /// Waits until the metric has this value.
+    #[allow(clippy::float_cmp, reason = "what is waited for is a whole number")]
     pub async fn metric_becomes(&self, name: &str, value: f64) {
         eventually(&format!("{name} = {value}"), async || self.metric(name).await == value).await;
     }
@@ -160,6 +162,25 @@ impl Answer {
     }
 }
 
+/// As [`Proxy::metric`], of the proxy with this health listener.
+pub async fn metric(health: SocketAddr, name: &str) -> f64 {
+    samples(health, name).await.iter().filter_map(|sample| sample.parse::<f64>().ok()).sum()
+}
+
+/// As [`Proxy::count`], of the proxy with this health listener.
+pub async fn count(health: SocketAddr, name: &str) -> usize {
+    let samples = samples(health, name).await;
+    samples.iter().map(|sample| sample.parse::<usize>().unwrap_or_else(|_| panic!("{name} is {sample}"))).sum()
+}
+
+async fn samples(health: SocketAddr, name: &str) -> Vec<String> {
+    let text = get(health, "/metrics").await.text();
+    let lines = text.lines().filter(|line| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ', ',']) || name.contains('{'))
+    });
+    lines.filter_map(|line| line.rsplit(' ').next()).map(str::to_owned).collect()
+}
+
 /// `GET path` from `address`.
 pub async fn get(address: SocketAddr, path: &str) -> Answer {
     let request = Request::get(path).header("host", address.to_string()).body(Full::default()).expect("a request");
@@ -194,6 +215,28 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
+/// Listens where a crowd may come at once: beyond the usual backlog of 128 the kernel drops SYNs, and connecting
+/// takes seconds.
+pub fn listen(address: &str) -> TcpListener {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.set_reuseaddr(true).expect("a socket");
+    socket.bind(address.parse().expect("an address")).expect("a free port");
+    socket.listen(4096).expect("a listener")
+}
+
+/// A loopback address that no other test uses, in this process or another: what listened there may stop
+/// listening, and nobody else takes the port meanwhile.
+pub fn own_ip() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let (process, n) = (std::process::id(), NEXT.fetch_add(1, SeqCst));
+    format!("127.{}.{}.{}", 64 + process / 250 % 128, 1 + process % 250, 1 + n % 250)
+}
+
+/// A port of this address on which nobody listens.
+pub fn free_port(ip: &str) -> u16 {
+    std::net::TcpListener::bind((ip, 0)).expect("a free port").local_addr().expect("an address").port()
+}
+
 /// An HTTP/1.1 server on a free port that answers as its handler says.
 pub struct Server {
     pub address: SocketAddr,
@@ -219,7 +262,7 @@ impl Server {
     where
         F: Future<Output = Response<Full<Bytes>>> + Send,
     {
-        let listener = TcpListener::bind(address).await.expect("a free port");
+        let listener = listen(address);
         let address = listener.local_addr().expect("an address");
         let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let seen = Arc::new(Mutex::new(Vec::new()));
