@@ -8,7 +8,7 @@ use std::{future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use http::{Response, request::Parts};
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep};
 
 use super::{context::Context, failure::Failure, handle::Handler};
 use crate::{
@@ -123,11 +123,13 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         let sending = self.handler.forwarder.send(&self.head, &self.upload, &destination);
         let sent = match (site.mode, site.response_header_timeout) {
             (Mode::Node, None) => sending.await,
-            (Mode::Node, Some(limit)) => {
-                tokio::time::timeout(limit, sending).await.map_err(|_| Failure::UpstreamTimeout)?
-            }
+            (Mode::Node, limit) => tokio::select! {
+                biased;
+                sent = sending => sent,
+                () = silence(limit, &self.upload) => return Err(Failure::UpstreamTimeout),
+            },
             (Mode::Direct, _) => {
-                Box::pin(attend(self.handler, &self.ask, &mut self.hold, sending, route, context)).await?
+                Box::pin(attend(self.handler, &self.ask, &mut self.hold, &self.upload, sending, route, context)).await?
             }
         };
         match sent {
@@ -175,6 +177,17 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
     }
 }
 
+/// Ends when the sandbox has been silent for `limit` since it has the whole request.
+async fn silence(limit: Option<Duration>, upload: &Upload<Incoming>) {
+    match limit {
+        Some(limit) => {
+            upload.taken().await;
+            sleep(limit).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits for the answer of a sandbox that may have been frozen meanwhile: its kernel takes connections
 /// and bytes, and nobody reads them. Looks for the sandbox again and again; if it sleeps, it is woken, and
 /// the same exchange goes on. Nothing is sent twice.
@@ -182,6 +195,7 @@ async fn attend<C: Catalog, R: Resumer>(
     handler: &Handler<C, R>,
     ask: &Ask<'_>,
     hold: &mut Hold,
+    upload: &Upload<Incoming>,
     sending: impl Future<Output = Result<Response<Download>, SendError>>,
     route: &Arc<Route>,
     context: &mut Context,
@@ -189,15 +203,13 @@ async fn attend<C: Catalog, R: Resumer>(
     let mut sending = pin!(sending);
     let limit = handler.site.response_header_timeout;
     let mut generation = route.generation;
-    let mut give_up = limit.map(|limit| Instant::now() + limit);
+    let mut give_up = pin!(silence(limit, upload));
     loop {
-        let look = Instant::now() + handler.site.look_again;
-        let until = give_up.map_or(look, |give_up| give_up.min(look));
-        if let Ok(sent) = timeout_at(until, &mut sending).await {
-            return Ok(sent);
-        }
-        if give_up.is_some_and(|give_up| Instant::now() >= give_up) {
-            return Err(Failure::UpstreamTimeout);
+        tokio::select! {
+            biased;
+            sent = &mut sending => return Ok(sent),
+            () = &mut give_up => return Err(Failure::UpstreamTimeout),
+            () = sleep(handler.site.look_again) => {}
         }
         let mut again = hold.again(handler.site.hold_timeout);
         let found = tokio::select! {
@@ -213,7 +225,7 @@ async fn attend<C: Catalog, R: Resumer>(
                 context.held = hold.held;
                 context.woken = found.woken.or(context.woken);
                 // The time for an answer starts when there is somebody to give it.
-                give_up = limit.map(|limit| Instant::now() + limit);
+                give_up.set(silence(limit, upload));
             }
             // Nothing new; or nothing can be told now, and the exchange may well be alive.
             Ok(_) | Err(Unresolved::Unavailable | Unresolved::TooManyHeld) => {}
