@@ -1,5 +1,6 @@
 //! What end-to-end tests share: a proxy on free ports, servers that do as they are told, a client.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(unreachable_pub, reason = "and each is a crate of its own")]
 
 use std::{
     future::Future,
