@@ -140,6 +140,9 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             }
             Err(SendError::Dial(error)) => Ok(Sent::Missing(Missing::Unreachable(error))),
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
+            // There is nobody to answer, and nothing of the sandbox's to blame: the connection's watch sees
+            // it in a moment, and drops this.
+            Err(SendError::ClientLeft) => std::future::pending().await,
         }
     }
 
