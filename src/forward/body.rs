@@ -80,7 +80,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         }
     }
 
-    /// The answer has begun: nothing will be sent again.
+    /// The answer is the sandbox's: nothing will be sent again.
     pub(crate) fn settle(&self) {
         self.0.borrow_mut().complete = false;
     }

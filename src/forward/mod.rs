@@ -97,10 +97,7 @@ impl Forwarder {
             };
             let request = Request::from_parts(head.clone(), upload.attempt());
             let mut error = match connection.sender.try_send_request(request).await {
-                Ok(answer) => {
-                    upload.settle();
-                    return Ok(self.download(answer, connection, to.pool_key.is_some()));
-                }
+                Ok(answer) => return Ok(self.download(answer, connection, to.pool_key.is_some())),
                 Err(error) => error,
             };
             let untouched = error.take_message().is_some();

@@ -79,7 +79,10 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         for sending in 1.. {
             self.admit(&route)?;
             let missing = match self.send(&route, context).await? {
-                Sent::Answered(brought) => return Ok(brought),
+                Sent::Answered(brought) => {
+                    self.upload.settle();
+                    return Ok(brought);
+                }
                 Sent::Missing(missing) => missing,
             };
             self.handler.resolver.report(self.ask.sandbox, route.generation);
@@ -168,7 +171,10 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
     fn told(&self, missing: Missing) -> Result<Brought, Failure> {
         match missing {
             // Byte for byte, whoever said it.
-            Missing::Disowned(brought) => Ok(brought),
+            Missing::Disowned(brought) => {
+                self.upload.settle();
+                Ok(brought)
+            }
             Missing::NoNode => Err(Failure::NoNode),
             Missing::Unreachable(DialError::Refused | DialError::NotItsListener)
                 if self.handler.site.mode == Mode::Direct =>
