@@ -1,5 +1,7 @@
 //! Connections of clients: how long they may take, in which order they are served, how many there are.
 
+#![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
+
 mod support;
 
 use support::{

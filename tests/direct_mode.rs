@@ -1,5 +1,7 @@
 //! Direct mode: the last hop is ours, and so is what guards it.
 
+#![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
+
 mod support;
 
 use support::{

@@ -1,5 +1,7 @@
 //! What probes, scrapers and operators see, and what nobody may.
 
+#![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
+
 mod support;
 
 use support::{

@@ -1,14 +1,13 @@
 //! Connections to nodes: kept, found dead, never reached.
 
+#![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
+
 mod support;
 
-use std::time::Duration;
-
-use socket2::{Domain, Socket, Type};
 use support::{
     Proxy, Raw, Server, answer,
     binary::Binary,
-    wire::{HOST, Head, Node, OK, direct_mode, get, node_mode},
+    wire::{BlackHole, HOST, Head, Node, OK, direct_mode, get, node_mode},
 };
 
 fn with_body(method: &str, body: &str) -> String {
@@ -89,11 +88,7 @@ async fn a_pooled_connection_that_closed_meanwhile_is_replaced_for_any_request()
     let (node, proxy, mut client, mut upstream) = pooled().await;
     for round in 0..60 {
         // The end is on its way before the request is.
-        if round % 2 == 0 {
-            drop(upstream)
-        } else {
-            upstream.reset()
-        }
+        upstream.end(round % 2 == 1);
         let request = match round % 3 {
             0 => get("/"),
             1 => with_body("POST", "abc"),
@@ -120,11 +115,7 @@ async fn a_request_that_may_be_repeated_is_when_its_pooled_connection_dies_under
             let (node, proxy, mut client, mut upstream) = pooled().await;
             client.write(&request).await;
             let seen = upstream.head().await;
-            if reset {
-                upstream.reset()
-            } else {
-                drop(upstream)
-            }
+            upstream.end(reset);
             let mut fresh = node.accept().await;
             assert_eq!(fresh.head().await, seen, "the same request");
             if request.ends_with("abc") {
@@ -154,11 +145,7 @@ async fn a_request_that_may_have_been_processed_is_not_repeated() {
             if request.ends_with(&big) {
                 upstream.exactly(big.len()).await;
             }
-            if reset {
-                upstream.reset()
-            } else {
-                drop(upstream)
-            }
+            upstream.end(reset);
             assert_eq!(client.message().await.refusal(), (502, "upstream_failed".into()));
             assert!(node.nobody_knocks());
         }
@@ -174,11 +161,7 @@ async fn a_fresh_connection_that_dies_is_the_sandboxs_failure() {
         client.write(get("/")).await;
         let mut upstream = node.accept().await;
         upstream.head().await;
-        if reset {
-            upstream.reset()
-        } else {
-            drop(upstream)
-        }
+        upstream.end(reset);
         let answer = client.message().await;
         assert_eq!(answer.refusal(), (502, "upstream_failed".into()));
         assert!(node.nobody_knocks(), "not repeated");
@@ -239,26 +222,10 @@ async fn a_node_that_does_not_listen_is_unavailable() {
     }
 }
 
-/// A port whose queue of connections is full, so that the system drops whoever knocks.
-fn black_hole() -> (Socket, Vec<Socket>) {
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    listener.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().expect("an address").into()).expect("a free port");
-    listener.listen(0).expect("a listener");
-    let address = listener.local_addr().expect("an address");
-    let fill = || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.connect_timeout(&address, Duration::from_millis(300)).is_ok().then_some(socket)
-    };
-    let queued: Vec<Socket> = std::iter::from_fn(fill).take(64).collect();
-    assert!(queued.len() < 64, "the queue is never full");
-    (listener, queued)
-}
-
 #[tokio::test]
 async fn a_node_that_swallows_connections_costs_the_connect_timeout_and_no_more() {
-    let (listener, _queued) = black_hole();
-    let address = listener.local_addr().expect("an address").as_socket().expect("an IP address");
-    let proxy = Proxy::start(&node_mode(address, "upstream.connect_timeout = \"200ms\""));
+    let hole = BlackHole::dig();
+    let proxy = Proxy::start(&node_mode(hole.address, "upstream.connect_timeout = \"200ms\""));
     // The client of these tests waits 10 s: less than the system would take to give up.
     let answer = proxy.get(8000, "abc", "/").await;
     assert_eq!((answer.status.as_u16(), answer.error()), (503, "node_unavailable".into()));

@@ -1,6 +1,7 @@
 //! What end-to-end tests share: a proxy on free ports, servers that do as they are told, a client.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "and each is a crate of its own")]
+#![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
 
 use std::{
     future::Future,
