@@ -44,7 +44,7 @@ async fn a_closed_port_is_looked_at_again_in_another_life() {
     assert_eq!(sandbox.lookups(), 2);
     // Paused and woken elsewhere: the next life has a doubt of its own.
     sandbox.running(&elsewhere);
-    let server = Server::on(&format!("{elsewhere}:{port}"), async |_| answer(200, "hello")).await;
+    let server = Server::on(&format!("{elsewhere}:{port}"), async |_| answer(200, "hello"));
     support::eventually("it is followed", async || proxy.get(port, "abc", "/").await.status == 200).await;
     assert!(server.requests() >= 1);
     proxy.is_idle_upstream_too().await;
@@ -61,7 +61,7 @@ async fn a_port_that_opens_a_moment_after_the_wake_costs_no_error() {
         proxy.metric_becomes("client_proxy_wakes_total", 1.0).await;
         // As applications do; nothing here waits for it.
         tokio::time::sleep(Duration::from_millis(700)).await;
-        Server::on(&format!("{ip}:{port}"), async |_| answer(200, "late")).await
+        Server::on(&format!("{ip}:{port}"), async |_| answer(200, "late"))
     };
     let (answer, server) = tokio::join!(proxy.get(port, "abc", "/"), opens);
     assert_eq!((answer.status.as_u16(), answer.text()), (200, "late".into()));

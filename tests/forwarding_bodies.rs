@@ -220,17 +220,13 @@ async fn an_answer_that_breaks_off_is_never_ended_well() {
             let (house, mut client, mut upstream, _) = exchange(&get("/")).await;
             upstream.write(format!("HTTP/1.1 200 OK\r\n{framing}\r\n{part}")).await;
             client.head().await;
-            if part.starts_with("4") {
+            if part.starts_with('4') {
                 assert_eq!(client.chunk().await.as_deref(), Some(&b"half"[..]));
             } else if part.ends_with("half") {
                 let start = if framing == CHUNKED { "4\r\nhalf" } else { "half" };
                 assert_eq!(client.exactly(start.len()).await, start.as_bytes());
             }
-            if reset {
-                upstream.reset()
-            } else {
-                drop(upstream)
-            }
+            upstream.end(reset);
             let rest = client.rest().await.unwrap_or_default();
             assert!(!rest.ends_with(b"0\r\n\r\n") && rest.len() < 5, "{framing:?} {part:?}: {rest:?}");
             house.proxy.is_idle().await;
@@ -290,7 +286,7 @@ async fn large_bodies_pass_whole_at_the_pace_of_their_reader_in_bounded_memory()
     const BLOCKS: u64 = (256 << 20) / BLOCK;
     const MIB: u64 = 1024;
     let node = Node::start().await;
-    let proxy = Binary::start(&node_mode(node.address, "log.access = \"off\""), &[]).await;
+    let proxy = Binary::start(&node_mode(node.address, "log.access = \"off\"")).await;
     let mut client = Raw::connect(proxy.address).await;
     client.write(get("/")).await;
     let mut upstream = node.accept().await;

@@ -52,7 +52,7 @@ async fn post(proxy: &Proxy, sandbox: &str, length: usize) -> Answer {
 async fn world(more: &str) -> (ControlPlane, Server, Server, Proxy) {
     let control = ControlPlane::start().await;
     let bad = Server::start(empty).await;
-    let good = Server::on(&format!("127.0.0.2:{}", bad.address.port()), echo).await;
+    let good = Server::on(&format!("127.0.0.2:{}", bad.address.port()), echo);
     let proxy = Proxy::start(&control.config(&format!("{}{more}", nodes_at(bad.address.port()))));
     (control, bad, good, proxy)
 }

@@ -10,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
 
 /// How much of a sent body is kept until the answer begins.
 const KEEP: usize = 64 * 1024;
@@ -26,6 +27,10 @@ struct Source<B> {
     complete: bool,
     /// Which attempt may read; earlier ones are dead.
     attempt: u32,
+    /// The present attempt has taken all of it.
+    taken: bool,
+    /// Rung when it has.
+    end: Rc<Notify>,
 }
 
 /// One attempt to send the body: from its beginning, whatever earlier attempts took.
@@ -39,7 +44,16 @@ pub(crate) struct Attempt<B> {
 impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     pub(crate) fn new(body: B) -> Self {
         let hint = body.size_hint();
-        Self(Rc::new(RefCell::new(Source { body, hint, kept: Vec::new(), kept_bytes: 0, complete: true, attempt: 0 })))
+        Self(Rc::new(RefCell::new(Source {
+            body,
+            hint,
+            kept: Vec::new(),
+            kept_bytes: 0,
+            complete: true,
+            attempt: 0,
+            taken: false,
+            end: Rc::default(),
+        })))
     }
 
     /// Whether the body can be sent from its beginning (again).
@@ -51,10 +65,22 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     pub(crate) fn attempt(&self) -> Attempt<B> {
         let mut source = self.0.borrow_mut();
         source.attempt += 1;
+        source.taken = source.kept.is_empty() && source.body.is_end_stream();
+        if source.taken {
+            source.end.notify_one();
+        }
         Attempt { source: self.0.clone(), number: source.attempt, position: 0, sent: 0 }
     }
 
-    /// The answer is taken: nothing will be sent again.
+    /// Waits until the present attempt has taken the whole body: from then on it is the sandbox's turn.
+    pub(crate) async fn taken(&self) {
+        let end = self.0.borrow().end.clone();
+        while !self.0.borrow().taken {
+            end.notified().await;
+        }
+    }
+
+    /// The answer is the sandbox's: nothing will be sent again.
     pub(crate) fn settle(&self) {
         self.0.borrow_mut().complete = false;
     }
@@ -103,6 +129,16 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Attempt<B> {
         if let Poll::Ready(Some(Ok(frame))) = &frame {
             this.position += 1;
             this.sent += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        // Where the end is known nobody asks for more.
+        let over = match &frame {
+            Poll::Ready(None) => true,
+            Poll::Ready(Some(Ok(_))) => source.body.is_end_stream() && this.position >= source.kept.len(),
+            _ => false,
+        };
+        if over && !source.taken {
+            source.taken = true;
+            source.end.notify_one();
         }
         frame
     }

@@ -69,6 +69,9 @@ pub(crate) enum SendError {
     /// The connection broke before an answer began, and the request may have been seen.
     #[error("no answer: {0}")]
     Broken(#[source] hyper::Error),
+    /// The client left in the middle of its upload; the exchange was aborted.
+    #[error("the client left during its upload")]
+    ClientLeft,
 }
 
 impl Forwarder {
@@ -101,6 +104,9 @@ impl Forwarder {
             };
             let untouched = error.take_message().is_some();
             let error = error.into_error();
+            if client_left(&error) {
+                return Err(SendError::ClientLeft);
+            }
             let again = connection.reused
                 && upload.repeatable()
                 && (untouched || (is_idempotent(&head.method) && died(&error)));
@@ -146,6 +152,16 @@ impl Forwarder {
 /// RFC 9110 §9.2.2
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
+}
+
+/// Whether the exchange ended because its upload broke off, rather than because the client sent what is
+/// no body.
+fn client_left(error: &hyper::Error) -> bool {
+    use std::{error::Error as _, io::ErrorKind};
+    // What our own body says; then what hyper made of the client's socket.
+    let Some(upload) = error.source().and_then(|source| source.downcast_ref::<hyper::Error>()) else { return false };
+    let io = upload.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    !io.is_some_and(|io| matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData))
 }
 
 /// Whether the connection ended before an answer, rather than the answer being wrong.

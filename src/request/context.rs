@@ -74,6 +74,10 @@ impl Context {
         self.started
     }
 
+    pub(crate) fn asks_for_head(&self) -> bool {
+        self.method == Method::HEAD
+    }
+
     /// The head of the answer is known.
     pub(crate) fn answered(&mut self, status: StatusCode, origin: Origin, error: &'static str) {
         let after = self.started.elapsed();

@@ -8,7 +8,7 @@ use std::{future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use http::{Response, request::Parts};
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep};
 
 use super::{context::Context, failure::Failure, handle::Handler};
 use crate::{
@@ -83,7 +83,10 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         for sending in 1.. {
             self.admit(&route)?;
             let missing = match self.send(&route, context).await? {
-                Sent::Answered(brought) => return Ok(brought),
+                Sent::Answered(brought) => {
+                    self.upload.settle();
+                    return Ok(brought);
+                }
                 Sent::Missing(missing) => missing,
             };
             self.handler.resolver.report(self.ask.sandbox, route.generation);
@@ -127,11 +130,13 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         let sending = self.handler.forwarder.send(&self.head, &self.upload, &destination);
         let sent = match (site.mode, site.response_header_timeout) {
             (Mode::Node, None) => sending.await,
-            (Mode::Node, Some(limit)) => {
-                tokio::time::timeout(limit, sending).await.map_err(|_| Failure::UpstreamTimeout)?
-            }
+            (Mode::Node, limit) => tokio::select! {
+                biased;
+                sent = sending => sent,
+                () = silence(limit, &self.upload) => return Err(Failure::UpstreamTimeout),
+            },
             (Mode::Direct, _) => {
-                Box::pin(attend(self.handler, &self.ask, &mut self.hold, sending, route, context)).await?
+                Box::pin(attend(self.handler, &self.ask, &mut self.hold, &self.upload, sending, route, context)).await?
             }
         };
         match sent {
@@ -146,6 +151,9 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             }
             Err(SendError::Dial(error)) => Ok(Sent::Missing(Missing::Unreachable(error))),
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
+            // There is nobody to answer, and nothing of the sandbox's to blame: the connection's watch sees
+            // it in a moment, and drops this.
+            Err(SendError::ClientLeft) => std::future::pending().await,
         }
     }
 
@@ -186,6 +194,17 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
     }
 }
 
+/// Ends when the sandbox has been silent for `limit` since it has the whole request.
+async fn silence(limit: Option<Duration>, upload: &Upload<Incoming>) {
+    match limit {
+        Some(limit) => {
+            upload.taken().await;
+            sleep(limit).await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits for the answer of a sandbox that may have been frozen meanwhile: its kernel takes connections
 /// and bytes, and nobody reads them. Looks for the sandbox again and again; if it sleeps, it is woken, and
 /// the same exchange goes on. Nothing is sent twice.
@@ -193,6 +212,7 @@ async fn attend<C: Catalog, R: Resumer>(
     handler: &Handler<C, R>,
     ask: &Ask<'_>,
     hold: &mut Hold,
+    upload: &Upload<Incoming>,
     sending: impl Future<Output = Result<Response<Download>, SendError>>,
     route: &Arc<Route>,
     context: &mut Context,
@@ -200,15 +220,13 @@ async fn attend<C: Catalog, R: Resumer>(
     let mut sending = pin!(sending);
     let limit = handler.site.response_header_timeout;
     let mut generation = route.generation;
-    let mut give_up = limit.map(|limit| Instant::now() + limit);
+    let mut give_up = pin!(silence(limit, upload));
     loop {
-        let look = Instant::now() + handler.site.look_again;
-        let until = give_up.map_or(look, |give_up| give_up.min(look));
-        if let Ok(sent) = timeout_at(until, &mut sending).await {
-            return Ok(sent);
-        }
-        if give_up.is_some_and(|give_up| Instant::now() >= give_up) {
-            return Err(Failure::UpstreamTimeout);
+        tokio::select! {
+            biased;
+            sent = &mut sending => return Ok(sent),
+            () = &mut give_up => return Err(Failure::UpstreamTimeout),
+            () = sleep(handler.site.look_again) => {}
         }
         let mut again = hold.again(handler.site.hold_timeout);
         let found = tokio::select! {
@@ -224,7 +242,7 @@ async fn attend<C: Catalog, R: Resumer>(
                 context.held = hold.held;
                 context.woken = found.woken.or(context.woken);
                 // The time for an answer starts when there is somebody to give it.
-                give_up = limit.map(|limit| Instant::now() + limit);
+                give_up.set(silence(limit, upload));
             }
             // Nothing new; or nothing can be told now, and the exchange may well be alive.
             Ok(_) | Err(Unresolved::Unavailable | Unresolved::TooManyHeld) => {}

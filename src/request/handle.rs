@@ -50,15 +50,11 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
             () = self.site.cut.cancelled() => Err(Failure::Draining),
         };
         match told {
-<<<<<<< HEAD
             Ok(brought) => Self::pass_on(brought, context),
-=======
-            Ok(answer) => self.pass_on(answer, context),
             // The end of the process takes the flights along; that says nothing of the control plane.
             Err(Failure::Unresolved(Unresolved::Unavailable)) if self.site.cut.is_cancelled() => {
                 Self::answer(&Failure::Draining, context)
             }
->>>>>>> wt-hold
             Err(failure) => Self::answer(&failure, context),
         }
     }

@@ -26,7 +26,8 @@ enum From {
 
 impl Reply {
     pub(crate) fn own(body: Bytes, mut context: Context) -> Self {
-        if body.is_empty() {
+        // Nobody asks for the body of an answer to HEAD.
+        if body.is_empty() || context.asks_for_head() {
             context.finished();
         }
         Self { from: From::Proxy(body), context, _slot: None }

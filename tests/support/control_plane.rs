@@ -130,7 +130,7 @@ pub struct ControlPlane {
 impl ControlPlane {
     pub async fn start() -> Self {
         let state = Arc::<State>::default();
-        let server = serve(&format!("{}:0", own_ip()), state.clone()).await;
+        let server = serve(&format!("{}:0", own_ip()), state.clone());
         Self { address: server.address, state, server: Mutex::new(Some(server)) }
     }
 
@@ -142,7 +142,7 @@ impl ControlPlane {
 
     /// Begins again where it was.
     pub async fn restart(&self) {
-        let server = serve(&self.address.to_string(), self.state.clone()).await;
+        let server = serve(&self.address.to_string(), self.state.clone());
         *lock(&self.server) = Some(server);
     }
 
@@ -341,7 +341,7 @@ impl State {
     }
 }
 
-async fn serve(address: &str, state: Arc<State>) -> Server {
+fn serve(address: &str, state: Arc<State>) -> Server {
     Server::on(address, move |request: Request<Incoming>| {
         let state = state.clone();
         async move {
@@ -363,7 +363,6 @@ async fn serve(address: &str, state: Arc<State>) -> Server {
             state.play(id, kind).await
         }
     })
-    .await
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

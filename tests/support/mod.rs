@@ -1,5 +1,8 @@
 //! What end-to-end tests share: a proxy on free ports, servers that do as they are told, a client.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(unreachable_pub, reason = "and each is a crate of its own")]
+#![allow(clippy::unused_async, reason = "what starts tasks must be called in a runtime")]
+#![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
 
 use std::{
     future::Future,
@@ -254,11 +257,11 @@ impl Server {
     where
         F: Future<Output = Response<Full<Bytes>>> + Send,
     {
-        Self::on("127.0.0.1:0", handler).await
+        Self::on("127.0.0.1:0", handler)
     }
 
     /// The same on an address of one's own.
-    pub async fn on<F>(address: &str, handler: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Self
+    pub fn on<F>(address: &str, handler: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Response<Full<Bytes>>> + Send,
     {

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 use tokio::{
     io::AsyncReadExt as _,
     net::{TcpListener, TcpStream},
@@ -53,6 +54,30 @@ impl Node {
     /// The same with more lines of configuration.
     pub fn proxy_with(&self, lines: &str) -> Proxy {
         Proxy::start(&node_mode(self.address, lines))
+    }
+}
+
+/// A port whose queue of connections is full, so that the system drops whoever knocks.
+pub struct BlackHole {
+    pub address: SocketAddr,
+    _listener: Socket,
+    _queued: Vec<Socket>,
+}
+
+impl BlackHole {
+    pub fn dig() -> Self {
+        let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let listener = socket();
+        listener.bind(&"127.0.0.1:0".parse::<SocketAddr>().expect("an address").into()).expect("a free port");
+        listener.listen(0).expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let knock = || {
+            let socket = socket();
+            socket.connect_timeout(&address, std::time::Duration::from_millis(300)).is_ok().then_some(socket)
+        };
+        let queued: Vec<Socket> = std::iter::from_fn(knock).take(64).collect();
+        assert!(queued.len() < 64, "the queue is never full");
+        Self { address: address.as_socket().expect("an IP address"), _listener: listener, _queued: queued }
     }
 }
 
@@ -206,6 +231,13 @@ impl Raw {
         reset(self.0);
     }
 
+    /// Ends the connection, with a reset or well.
+    pub fn end(self, with_reset: bool) {
+        if with_reset {
+            self.reset();
+        }
+    }
+
     /// Ends the sending direction.
     pub async fn half_close(&mut self) {
         tokio::io::AsyncWriteExt::shutdown(&mut self.0).await.expect("an open connection");
@@ -213,6 +245,6 @@ impl Raw {
 }
 
 fn reset(socket: TcpStream) {
-    let socket = socket2::Socket::from(socket.into_std().expect("a socket"));
+    let socket = Socket::from(socket.into_std().expect("a socket"));
     socket.set_linger(Some(std::time::Duration::ZERO)).expect("linger");
 }
