@@ -168,6 +168,32 @@ async fn beyond_the_sandbox_s_bound_the_next_is_refused_at_once() {
 }
 
 #[tokio::test]
+async fn those_who_are_held_keep_their_places_when_the_lookup_becomes_a_wake() {
+    let world = World::new("resume.max_held_per_sandbox = 3\n").await;
+    for round in 0..10 {
+        let id = format!("s{round}");
+        let (looked_up, woken) = (Gate::closed(), Gate::closed());
+        let sandbox = world.control.sandbox(&id);
+        sandbox.paused("127.0.0.1").looks_up([Step::Truly.after(&looked_up)]).wakes([Step::Truly.after(&woken)]);
+        let held = world.crowd(&id, 3);
+        world.proxy.metric_becomes(HELD, 3.0).await;
+        let push = async {
+            while sandbox.connects() == 0 {
+                assert_eq!(world.crowd(&id, 4).join_all().await, [503; 4]);
+            }
+            woken.open();
+        };
+        let open = async {
+            sandbox.lookups_become(1).await;
+            looked_up.open();
+        };
+        tokio::join!(push, open);
+        assert_eq!(held.join_all().await, [200; 3]);
+    }
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
 async fn beyond_the_bound_of_all_the_next_is_refused_without_a_call() {
     let world = World::new("resume.max_held = 3\n").await;
     let gate = Gate::closed();

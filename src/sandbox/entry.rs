@@ -38,6 +38,8 @@ mod tests;
 pub(crate) struct Entry {
     pub(crate) state: State,
     denials: Denials,
+    /// Rang last. Those who waited for it are about to ask again: their places are not for others meanwhile.
+    returning: Option<Bell>,
     /// The last wake that ended, for operators.
     pub(crate) last_wake: Option<(Woken, &'static str)>,
 }
@@ -109,13 +111,15 @@ impl Entry {
 
     /// How many requests wait.
     pub(crate) fn held(&self) -> usize {
-        match &self.state {
-            State::Locating(locating) => locating.bell.waiting(),
-            State::Resuming(resuming) => {
-                resuming.flights.iter().map(|flight| flight.bell.waiting()).sum::<usize>() + resuming.any.waiting()
+        let returning = self.returning.as_ref().map_or(0, Bell::waiting);
+        returning
+            + match &self.state {
+                State::Locating(locating) => locating.bell.waiting(),
+                State::Resuming(resuming) => {
+                    resuming.flights.iter().map(|flight| flight.bell.waiting()).sum::<usize>() + resuming.any.waiting()
+                }
+                _ => 0,
             }
-            _ => 0,
-        }
     }
 
     /// Whether nothing is under way for it.
@@ -139,7 +143,10 @@ impl Entry {
 
     fn wanted(&mut self, want: Want<'_>, step: Step, policy: &Policy) -> Act {
         let Step { now, .. } = step;
-        let room = want.room && self.held() < policy.max_held_per_sandbox;
+        if self.returning.as_ref().is_some_and(|bell| bell.waiting() <= usize::from(want.parked)) {
+            self.returning = None;
+        }
+        let room = want.room && (want.parked || self.held() < policy.max_held_per_sandbox);
         if !matches!(self.state, State::Running(_) | State::Locating(_))
             && let Some(refusal) = self.denials.get(want.digest, want.since, now)
         {
@@ -247,6 +254,7 @@ impl Entry {
             },
         };
         bell.ring(Ending::Told);
+        self.returning = Some(bell);
         Act::NONE
     }
 
@@ -271,6 +279,7 @@ impl Entry {
                 }
                 let route = Route { placement, generation: Generation(serial), woken: Some(woken) };
                 resuming.ring_all(Ending::Woken);
+                self.returning = Some(resuming.flights[at].bell.clone());
                 self.state = State::Running(Known {
                     route: Arc::new(route),
                     fresh: (!resuming.changed).then(|| Fresh::new(now, policy.ttl)),
@@ -307,6 +316,7 @@ impl Entry {
             }
         };
         landed.bell.ring(ending);
+        self.returning = Some(landed.bell);
         std::mem::replace(&mut resuming.any, Bell::new()).ring(Ending::Told);
         if resuming.flights.is_empty()
             && let State::Resuming(Resuming { asleep, changed, .. }) = std::mem::take(&mut self.state)

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::Instant};
 
 use super::{
-    bell::{Ending, Rung},
+    bell::{Ending, Rung, Ticket},
     entry::{Act, Answer, Event, Policy, Want},
     flight,
     held::Held,
@@ -168,7 +168,9 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         since: Instant,
     ) -> Result<Arc<Route>, Unresolved> {
         let digest = *hold.digest.get_or_insert_with(|| ask.credentials.digest());
-        let (mut seat, mut parked) = (None, false);
+        let mut seat = None;
+        // The last one is kept until there is the next: the place is never free in between.
+        let mut parked: Option<Ticket> = None;
         let started = Instant::now();
         let deadline = hold.deadline(started);
         let outcome = loop {
@@ -178,6 +180,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 digest,
                 since,
                 room: seat.is_some(),
+                parked: parked.is_some(),
                 may_wake: hold.wakes < MAX_WAKES,
             };
             let Some(act) = self.table.apply(ask.sandbox, Event::Wanted(want), Instant::now()) else {
@@ -188,8 +191,8 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 Answer::Go(route) => break Ok(route),
                 Answer::Refuse(refusal) => break Err(refusal.into()),
                 Answer::None => break Err(Unresolved::Unavailable),
-                Answer::Park(mut ticket) => {
-                    parked = true;
+                Answer::Park(ticket) => {
+                    let ticket = parked.insert(ticket);
                     match ticket.wait(deadline).await {
                         Rung::Landed(ending) => {
                             hold.wakes += u8::from(ending == Ending::Woken);
@@ -203,7 +206,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 }
             }
         };
-        if parked {
+        if parked.is_some() {
             hold.held += started.elapsed();
         }
         outcome

@@ -156,7 +156,7 @@ mod tests {
     fn want(table: &Table, n: usize, now: Instant) -> Act {
         let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
         let digest = credentials.digest();
-        let want = Want { credentials: &credentials, digest, since: now, room: true, may_wake: true };
+        let want = Want { credentials: &credentials, digest, since: now, room: true, parked: false, may_wake: true };
         table.apply(&id(n), Event::Wanted(want), now).expect("a want always acts")
     }
 

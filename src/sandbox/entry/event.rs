@@ -52,6 +52,8 @@ pub(crate) struct Want<'a> {
     pub(crate) since: Instant,
     /// Whether one more request may be held in this process.
     pub(crate) room: bool,
+    /// It has been held so far, and keeps its place.
+    pub(crate) parked: bool,
     /// Whether it may still join or cause a wake.
     pub(crate) may_wake: bool,
 }

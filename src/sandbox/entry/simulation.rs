@@ -105,13 +105,13 @@ impl World {
         act
     }
 
-    fn want(&mut self, caller: usize, since: Instant, wakes: u8) {
+    fn want(&mut self, caller: usize, since: Instant, wakes: u8, before: Option<Ticket>) {
         let credentials = self.callers[caller].clone();
         let digest = credentials.digest();
         let room = self.rng.u8(..20) > 0;
         let may_wake = wakes < 2;
-        let held = self.entry.held();
-        let act = self.apply(Event::Wanted(Want { credentials: &credentials, digest, since, room, may_wake }));
+        let (held, parked) = (self.entry.held(), before.is_some());
+        let act = self.apply(Event::Wanted(Want { credentials: &credentials, digest, since, room, parked, may_wake }));
         if matches!(act.launch, Some(Launch::Resume { .. }))
             && let Some(Flying::Wake { digest: of, .. }) = self.flying.last_mut()
         {
@@ -121,12 +121,12 @@ impl World {
         }
         match act.answer {
             Answer::Park(ticket) => {
-                assert!(room && held < self.policy.max_held_per_sandbox, "parked beyond the bound");
+                assert!(room && (parked || held < self.policy.max_held_per_sandbox), "parked beyond the bound");
                 self.waiters.push_back(Waiter { ticket, caller, since, wakes });
             }
             Answer::Go(route) => self.check_route(&route),
             Answer::Refuse(Refusal::TooManyHeld) => {
-                assert!(!room || held >= self.policy.max_held_per_sandbox, "refused below the bound");
+                assert!(!room || (!parked && held >= self.policy.max_held_per_sandbox), "refused below the bound");
                 assert!(act.launch.is_none(), "a call on behalf of a refused request");
             }
             Answer::Refuse(refusal @ (Refusal::Denied(_) | Refusal::Exhausted(_))) => {
@@ -243,8 +243,7 @@ impl World {
             let Some(waiter) = self.waiters.pop_front() else { return };
             if let Some(ending) = waiter.ticket.landed() {
                 let Waiter { ticket, caller, since, wakes } = waiter;
-                drop(ticket);
-                self.want(caller, since, wakes + u8::from(ending == Ending::Woken));
+                self.want(caller, since, wakes + u8::from(ending == Ending::Woken), Some(ticket));
             } else {
                 self.waiters.push_back(waiter);
             }
@@ -292,7 +291,7 @@ impl World {
         match self.rng.u8(..20) {
             0..8 => {
                 let caller = if self.rng.bool() { 0 } else { self.rng.usize(..self.callers.len()) };
-                self.want(caller, self.now, 0);
+                self.want(caller, self.now, 0, None);
             }
             8..12 => self.land(),
             12 => self.push(),

@@ -40,8 +40,7 @@ impl Stage {
     }
 
     fn want(&mut self, credentials: &Credentials) -> Act {
-        let digest = credentials.digest();
-        self.on(Event::Wanted(Want { credentials, digest, since: self.now, room: true, may_wake: true }))
+        self.on(Event::Wanted(wanting(credentials, self.now)))
     }
 
     fn route(&mut self) -> Arc<Route> {
@@ -364,11 +363,44 @@ fn whoever_waited_takes_what_was_learned_meanwhile_however_short_the_cache() {
     stage.policy.negative_ttl = Duration::ZERO;
     let since = stage.now;
     let credentials = owner();
-    let want = Want { credentials: &credentials, digest: credentials.digest(), since, room: true, may_wake: true };
+    let want = Want {
+        credentials: &credentials,
+        digest: credentials.digest(),
+        since,
+        room: true,
+        parked: false,
+        may_wake: true,
+    };
     let flight = located_flight(&stage.on(Event::Wanted(want)));
     stage.now += SECOND;
     stage.on(Event::Located { flight, outcome: Ok(Located::Gone(Reason::Unknown)) });
     stage.now += SECOND;
     assert!(matches!(stage.on(Event::Wanted(want)).answer, Answer::Refuse(Refusal::Gone(Reason::Unknown))));
     located_flight(&stage.want(&credentials));
+}
+
+#[test]
+fn whoever_waited_for_the_lookup_keeps_its_place_before_the_wake() {
+    let mut stage = Stage::new();
+    stage.policy.max_held_per_sandbox = 2;
+    let credentials = owner();
+    let first = stage.want(&credentials);
+    let flight = located_flight(&first);
+    let second = stage.want(&credentials);
+    stage.on(Event::Located { flight, outcome: Ok(Located::Asleep(Sleep { barred: None, access: None })) });
+    // Both are about to ask again; a third one comes in between.
+    assert_eq!(stage.refusal(&credentials), Refusal::TooManyHeld);
+    let want = |since| Want { parked: true, ..wanting(&credentials, since) };
+    let (since, mut parked) = (stage.now, Vec::new());
+    for before in [first.answer, second.answer] {
+        let after = stage.on(Event::Wanted(want(since)));
+        assert!(matches!(after.answer, Answer::Park(_)), "{after:?}");
+        drop(before);
+        parked.push(after);
+    }
+    assert_eq!((stage.refusal(&credentials), stage.entry.held()), (Refusal::TooManyHeld, 2));
+}
+
+fn wanting(credentials: &Credentials, since: Instant) -> Want<'_> {
+    Want { credentials, digest: credentials.digest(), since, room: true, parked: false, may_wake: true }
 }
