@@ -4,13 +4,12 @@ mod support;
 
 use support::{
     Proxy, Raw,
-    wire::{HOST, Head, Node, OK, get},
+    wire::{Api, HOST, Head, Node, OK, get},
 };
 
 /// A control plane, two machines on one port, and a proxy that asks where `abc` is.
 struct Places {
-    api: Raw,
-    _listener: Node,
+    api: Api,
     old: Node,
     new: Node,
     proxy: Proxy,
@@ -18,28 +17,25 @@ struct Places {
 
 impl Places {
     async fn start() -> Self {
-        let listener = Node::start().await;
+        let mut api = Api::start().await;
         let old = Node::start().await;
         let new = Node::on(&format!("127.0.0.2:{}", old.address.port())).await;
         let proxy = Proxy::start(&format!(
             "server.workers = 1\ncatalog.kind = \"rest\"\ncatalog.rest.url = \"http://{}\"\ncatalog.rest.api_key = \"k\"\n\
              cache.ttl = \"60s\"\nupstream.address = \"{{node}}:{}\"",
-            listener.address,
+            api.node.address,
             old.address.port()
         ));
-        let mut api = listener.accept().await;
-        api.head().await;
-        api.write("HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}").await;
-        Self { api, _listener: listener, old, new, proxy }
+        api.request().await;
+        api.answer(404, "{}").await;
+        Self { api, old, new, proxy }
     }
 
     /// The control plane is asked, and answers.
     async fn lookup(&mut self, node: &str) {
-        assert!(self.api.head().await.starts_with("GET /sandboxes/abc HTTP/1.1"));
+        assert_eq!(self.api.request().await.line(), "GET /sandboxes/abc HTTP/1.1");
         let body = format!("{{\"sandboxID\":\"abc\",\"state\":\"running\",\"nodeIP\":\"{node}\"}}");
-        let length = body.len();
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
-        self.api.write(head + &body).await;
+        self.api.answer(200, &body).await;
     }
 }
 

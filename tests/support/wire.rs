@@ -57,6 +57,48 @@ impl Node {
     }
 }
 
+/// A machine that answers one request after the other, on whatever connection they come.
+pub struct Api {
+    pub node: Node,
+    connection: Option<Raw>,
+}
+
+impl Api {
+    pub async fn start() -> Self {
+        Self { node: Node::start().await, connection: None }
+    }
+
+    /// The head of the next request.
+    pub async fn request(&mut self) -> Head {
+        loop {
+            let Some(connection) = &mut self.connection else {
+                self.connection = Some(self.node.accept().await);
+                continue;
+            };
+            let mut first = [0];
+            // A client may have had no use for its connection yet, and have opened another one.
+            let came = tokio::select! {
+                came = connection.0.peek(&mut first) => came,
+                other = self.node.accept() => {
+                    self.connection = Some(other);
+                    continue;
+                }
+            };
+            match came {
+                Ok(1..) => return Head(connection.head().await),
+                _ => self.connection = None,
+            }
+        }
+    }
+
+    /// Answers it.
+    pub async fn answer(&mut self, status: u16, body: &str) {
+        let length = body.len();
+        let head = format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+        self.connection.as_mut().expect("a request").write(head + body).await;
+    }
+}
+
 /// A port whose queue of connections is full, so that the system drops whoever knocks.
 pub struct BlackHole {
     pub address: SocketAddr,
