@@ -23,7 +23,7 @@ use crate::{
     route::Rules,
     sandbox::{Resolver, View},
     shutdown::Shutdown,
-    telemetry::Metrics,
+    telemetry::{Metrics, metrics::Origin},
     types::SandboxId,
 };
 
@@ -94,6 +94,10 @@ impl Serve for Server {
 
     fn serve(&self, request: Request<Incoming>, peer: IpAddr) -> impl Future<Output = Response<Reply>> {
         self.0.handle(request, peer)
+    }
+
+    fn refused(&self, status: u16) {
+        self.0.site.metrics.request(Origin::Proxy, status, "malformed");
     }
 }
 

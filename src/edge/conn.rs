@@ -24,6 +24,8 @@ use crate::shutdown::Shutdown;
 pub(crate) trait Serve: 'static {
     type Body: Body<Data = Bytes, Error = hyper::Error> + Unpin + 'static;
     fn serve(&self, request: Request<Incoming>, peer: IpAddr) -> impl Future<Output = Response<Self::Body>>;
+    /// A request was so malformed that it never came this far: hyper answered it with this status.
+    fn refused(&self, status: u16);
 }
 
 /// Serves the connection to its end.
@@ -58,6 +60,9 @@ pub(crate) async fn serve<S: Serve>(
         connection.as_mut().poll(cx)
     });
     if let Err(error) = ended.await {
+        if error.is_parse() {
+            server.refused(if error.is_parse_too_large() { 431 } else { 400 });
+        }
         tracing::debug!(%peer, %error, "connection ended");
     }
 }

@@ -50,9 +50,10 @@ impl Pool {
     pub(crate) fn take(&self, key: &str) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         let stack = idle.get_mut(key)?;
-        while let Some(Idle { connection, .. }) = stack.pop() {
+        let now = Instant::now();
+        while let Some(Idle { connection, since }) = stack.pop() {
             self.count.set(self.count.get() - 1);
-            if connection.sender.is_ready() {
+            if connection.sender.is_ready() && now < since + self.idle_timeout {
                 return Some(Connection { reused: true, ..connection });
             }
         }

@@ -51,6 +51,8 @@ enum Ended {
 /// What nginx writes for a client that left before an answer.
 const CLIENT_CLOSED: u16 = 499;
 const MAX_REQUEST_ID: usize = 128;
+/// A lookup of a millisecond is no hold that a client would care for.
+const WORTH_TELLING: Duration = Duration::from_millis(1);
 
 impl Context {
     pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, client: IpAddr) -> Self {
@@ -87,7 +89,7 @@ impl Context {
 
     /// `Server-Timing` of a request that was held: for how long, and how long its wake took.
     pub(crate) fn server_timing(&self) -> Option<HeaderValue> {
-        if self.held.is_zero() {
+        if self.held < WORTH_TELLING {
             return None;
         }
         let milliseconds = |duration: Duration| duration.as_secs_f64() * 1000.0;
@@ -157,7 +159,8 @@ impl Drop for Context {
         }
         let wanted = match self.site.access {
             AccessLog::All => true,
-            AccessLog::Errors => !error.is_empty() || self.ended == Ended::BySandbox,
+            // A client that leaves is not an error.
+            AccessLog::Errors => self.ended == Ended::BySandbox || (!error.is_empty() && status != CLIENT_CLOSED),
             AccessLog::Off => false,
         };
         if wanted {
