@@ -67,7 +67,7 @@ async fn a_wake_and_those_who_waited_leave_their_lines_and_no_secret() {
     let line = find("ok");
     for (field, value) in [
         ("sandbox", json!("abc")),
-        ("port", json!("8000")),
+        ("port", json!(8000)),
         ("client", json!("127.0.0.1")),
         ("user_agent", json!("tester/1.0")),
         ("path", json!("/a/path")),
