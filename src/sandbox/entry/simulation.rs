@@ -105,7 +105,7 @@ impl World {
         act
     }
 
-    fn want(&mut self, caller: usize, since: Instant, wakes: u8, before: Option<Ticket>) {
+    fn want(&mut self, caller: usize, since: Instant, wakes: u8, before: Option<&Ticket>) {
         let credentials = self.callers[caller].clone();
         let digest = credentials.digest();
         let room = self.rng.u8(..20) > 0;
@@ -245,7 +245,7 @@ impl World {
             let Some(waiter) = self.waiters.pop_front() else { return };
             if let Some(ending) = waiter.ticket.landed() {
                 let Waiter { ticket, caller, since, wakes } = waiter;
-                self.want(caller, since, wakes + u8::from(ending == Ending::Woken), Some(ticket));
+                self.want(caller, since, wakes + u8::from(ending == Ending::Woken), Some(&ticket));
             } else {
                 self.waiters.push_back(waiter);
             }
