@@ -112,8 +112,6 @@ impl World {
         let may_wake = wakes < 2;
         let (held, parked) = (self.entry.held(), before.is_some());
         let act = self.apply(Event::Wanted(Want { credentials: &credentials, digest, since, room, parked, may_wake }));
-        // It had its old place until it was told of a new one.
-        drop(before);
         if matches!(act.launch, Some(Launch::Resume { .. }))
             && let Some(Flying::Wake { digest: of, .. }) = self.flying.last_mut()
         {
