@@ -38,8 +38,9 @@ mod tests;
 pub(crate) struct Entry {
     pub(crate) state: State,
     denials: Denials,
-    /// Rang last. Those who waited for it are about to ask again: their places are not for others meanwhile.
-    returning: Option<Bell>,
+    /// Rang last, with how many of those who waited for it have not asked again yet: their places are not for
+    /// others meanwhile.
+    returning: Option<(Bell, usize)>,
     /// The last wake that ended, for operators.
     pub(crate) last_wake: Option<(Woken, &'static str)>,
 }
@@ -111,7 +112,8 @@ impl Entry {
 
     /// How many requests wait.
     pub(crate) fn held(&self) -> usize {
-        let returning = self.returning.as_ref().map_or(0, Bell::waiting);
+        // Fewer than did not ask again if some of them left.
+        let returning = self.returning.as_ref().map_or(0, |(bell, expected)| bell.waiting().min(*expected));
         returning
             + match &self.state {
                 State::Locating(locating) => locating.bell.waiting(),
@@ -143,8 +145,11 @@ impl Entry {
 
     fn wanted(&mut self, want: Want<'_>, step: Step, policy: &Policy) -> Act {
         let Step { now, .. } = step;
-        if self.returning.as_ref().is_some_and(|bell| bell.waiting() <= usize::from(want.parked)) {
-            self.returning = None;
+        if let Some((bell, expected)) = &mut self.returning {
+            *expected -= usize::from(want.parked);
+            if *expected == 0 || bell.waiting() == 0 {
+                self.returning = None;
+            }
         }
         let room = want.room && (want.parked || self.held() < policy.max_held_per_sandbox);
         if !matches!(self.state, State::Running(_) | State::Locating(_))
@@ -254,7 +259,7 @@ impl Entry {
             },
         };
         bell.ring(Ending::Told);
-        self.returning = Some(bell);
+        self.returning = returning(bell);
         Act::NONE
     }
 
@@ -279,7 +284,7 @@ impl Entry {
                 }
                 let route = Route { placement, generation: Generation(serial), woken: Some(woken) };
                 resuming.ring_all(Ending::Woken);
-                self.returning = Some(resuming.flights[at].bell.clone());
+                self.returning = returning(resuming.flights[at].bell.clone());
                 self.state = State::Running(Known {
                     route: Arc::new(route),
                     fresh: (!resuming.changed).then(|| Fresh::new(now, policy.ttl)),
@@ -316,7 +321,7 @@ impl Entry {
             }
         };
         landed.bell.ring(ending);
-        self.returning = Some(landed.bell);
+        self.returning = returning(landed.bell);
         std::mem::replace(&mut resuming.any, Bell::new()).ring(Ending::Told);
         if resuming.flights.is_empty()
             && let State::Resuming(Resuming { asleep, changed, .. }) = std::mem::take(&mut self.state)
@@ -370,4 +375,10 @@ impl Locating {
         let locating = Self { flight, bell: Bell::new(), known, suspect, changed: false, voided: 0 };
         (locating, Launch::Locate { flight })
     }
+}
+
+/// Those who waited for a bell that rang just now.
+fn returning(bell: Bell) -> Option<(Bell, usize)> {
+    let waiting = bell.waiting();
+    (waiting > 0).then_some((bell, waiting))
 }
