@@ -71,6 +71,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<String> {
     let everybody = config.server.trusted_proxies.iter().any(|net| net.prefix_len() == 0);
     let fixed_port = !upstream.address.parts.contains(&AddressPart::Port);
     let resume = &config.resume;
+    let patient = matches!(&config.catalog, Catalog::Rest(rest) if rest.timeout >= resume.hold_timeout);
     let all = [
         (
             no_sandboxes && resume.rest.is_none(),
@@ -87,6 +88,7 @@ pub(crate) fn warnings(config: &Config) -> Vec<String> {
             resume.rest.is_some() && resume.hold_timeout.as_secs() >= 60,
             "resume.hold_timeout: SDKs give up after 60 s, before the answer comes",
         ),
+        (patient, "catalog.rest.timeout is not below resume.hold_timeout: a slow catalog looks like a slow wake"),
         (
             resume.max_held_per_sandbox > resume.max_held,
             "resume.max_held_per_sandbox is above resume.max_held and has no effect",

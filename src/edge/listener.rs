@@ -47,7 +47,7 @@ pub(crate) async fn accept(
         match accepted {
             Ok((socket, peer)) => {
                 if let Some(worker) = workers.iter().min_by_key(|worker| worker.load()) {
-                    worker.give(Accepted { socket, peer, permit });
+                    worker.give(Accepted { socket, peer, permit, tracked: shutdown.track() });
                 }
             }
             Err(error) if is_of_one_connection(&error) => {}

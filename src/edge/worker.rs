@@ -17,6 +17,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
     task::LocalSet,
 };
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{
     conn::{self, Serve},
@@ -32,6 +33,8 @@ pub(crate) struct Accepted {
     pub(crate) socket: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) permit: OwnedSemaphorePermit,
+    /// The drain waits for it from here on.
+    pub(crate) tracked: TaskTrackerToken,
 }
 
 /// The listener's end of a worker.
@@ -116,9 +119,8 @@ async fn work<S: Serve + Upkeep>(
 }
 
 async fn serve<S: Serve>(accepted: Accepted, _load: Loaded, tools: Tools, server: Rc<S>) {
-    let Accepted { socket, peer, permit: _permit } = accepted;
+    let Accepted { socket, peer, permit: _permit, tracked: _tracked } = accepted;
     let _counted = Gauged::new(&tools.metrics.http1_connections);
-    let _tracked = tools.shutdown.track();
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
     conn::serve(socket, peer.ip().to_canonical(), &*server, tools.patience, &tools.shutdown).await;
 }

@@ -229,9 +229,14 @@ async fn attend<C: Catalog, R: Resumer>(
             () = sleep(handler.site.look_again) => {}
         }
         let mut again = hold.again(handler.site.hold_timeout);
+        let asked = Instant::now();
         let found = tokio::select! {
             biased;
-            sent = &mut sending => return Ok(sent),
+            // A woken sandbox may well answer before the control plane says that it was woken.
+            sent = &mut sending => {
+                context.held += asked.elapsed();
+                return Ok(sent);
+            }
             found = handler.resolver.resolve(ask, &mut again, Instant::now()) => found,
         };
         match found {

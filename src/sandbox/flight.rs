@@ -133,7 +133,10 @@ impl<C: Catalog, R: Resumer> Landing<'_, C, R> {
 impl<C: Catalog, R: Resumer> Drop for Landing<'_, C, R> {
     fn drop(&mut self) {
         if !self.landed {
-            tracing::error!(sandbox = %self.sandbox, "a flight was lost");
+            // Otherwise the process ends, and its runtime with all that flies.
+            if std::thread::panicking() {
+                tracing::error!(sandbox = %self.sandbox, "a call to the control plane panicked");
+            }
             self.apply(Event::Lost { flight: self.flight });
         }
     }
