@@ -89,7 +89,7 @@ impl Context {
 
     /// `Server-Timing` of a request that was held: for how long, and how long its wake took.
     pub(crate) fn server_timing(&self) -> Option<HeaderValue> {
-        if self.held < WORTH_TELLING {
+        if self.woken.is_none() && self.held < WORTH_TELLING {
             return None;
         }
         let milliseconds = |duration: Duration| duration.as_secs_f64() * 1000.0;
