@@ -118,6 +118,7 @@ impl App {
             limits(&config),
             metrics.clone(),
             control.handle().clone(),
+            shutdown.clone(),
         );
         control.spawn(finder.clone().keep_house());
         control.spawn(upkeep(metrics.clone()));
@@ -130,7 +131,7 @@ impl App {
             reached,
         });
 
-        let parts = Parts::new(&config, guard, finder, metrics.clone(), &shutdown);
+        let parts = Parts::new(&config, guard, finder, metrics.clone());
         let patience = Patience { head: config.server.header_read_timeout, idle: config.server.idle_timeout };
         let tools = Tools { patience, shutdown: shutdown.clone(), metrics };
         let count = match config.server.workers {

@@ -180,18 +180,15 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Two callers with equal digests may share a wake and its refusal. Of the port only its kind
-    /// counts (envd or not): control planes check no more, and a browser on five ports is one caller.
+    /// Two callers with equal digests may share a wake and its refusal. Only what a control plane can judge
+    /// by counts: whether the port is envd's, and the one token that guards ports of that kind. A browser on
+    /// five ports is one caller, and no caller becomes many by making up the other token.
     pub fn digest(&self) -> CredentialDigest {
         let mut context = Context::new(&SHA256);
         context.update(&[u8::from(self.port.is_envd())]);
-        for token in [&self.traffic_token, &self.access_token] {
-            // Length first, so that no two different pairs are the same bytes.
-            let bytes = token.as_ref().map(Secret::expose);
-            let length = bytes.map_or(u64::MAX, |bytes| bytes.len() as u64);
-            context.update(&length.to_be_bytes());
-            context.update(bytes.unwrap_or_default());
-        }
+        let guard = if self.port.is_envd() { &self.access_token } else { &self.traffic_token };
+        context.update(&[u8::from(guard.is_some())]);
+        context.update(guard.as_ref().map(Secret::expose).unwrap_or_default());
         let mut digest = [0; 32];
         digest.copy_from_slice(context.finish().as_ref());
         CredentialDigest(digest)

@@ -46,7 +46,6 @@ impl Parts {
         guard: Option<Arc<dyn ListenerGuard>>,
         finder: Arc<Finder>,
         metrics: Arc<Metrics>,
-        shutdown: &Shutdown,
     ) -> Self {
         let Config { server, upstream, cache, resume, log, .. } = config;
         let site = Arc::new(Site {
@@ -68,7 +67,6 @@ impl Parts {
             }),
             metrics: metrics.clone(),
             access: log.access,
-            cut: shutdown.cut().clone(),
         });
         let rules = DialRules {
             connect_timeout: upstream.connect_timeout,

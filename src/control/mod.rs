@@ -84,6 +84,10 @@ impl AnyResumer {
 }
 
 impl Resumer for AnyResumer {
+    fn wakes(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
     async fn resume(&self, wake: &Wake) -> Result<Placement, WakeError> {
         match self {
             Self::None => Err(WakeError::Gone(match &wake.sleep {

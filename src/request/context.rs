@@ -10,6 +10,7 @@ use super::Site;
 use crate::{
     config::AccessLog,
     forward::headers::REQUEST_ID,
+    sandbox::Hold,
     telemetry::metrics::Origin,
     types::{Port, SandboxId, Woken},
 };
@@ -23,7 +24,7 @@ pub(crate) struct Context {
     method: Method,
     path: Option<PathAndQuery>,
     pub(crate) target: Option<(SandboxId, Port)>,
-    pub(crate) held: Duration,
+    pub(crate) hold: Hold,
     pub(crate) woken: Option<Woken>,
     answer: Option<Answer>,
     bytes: u64,
@@ -63,7 +64,7 @@ impl Context {
             method: head.method.clone(),
             path: (site.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
             target: None,
-            held: Duration::ZERO,
+            hold: Hold::new(site.hold_timeout),
             woken: None,
             answer: None,
             bytes: 0,
@@ -89,11 +90,12 @@ impl Context {
 
     /// `Server-Timing` of a request that was held: for how long, and how long its wake took.
     pub(crate) fn server_timing(&self) -> Option<HeaderValue> {
-        if self.woken.is_none() && self.held < WORTH_TELLING {
+        let held = self.hold.held();
+        if self.woken.is_none() && held < WORTH_TELLING {
             return None;
         }
         let milliseconds = |duration: Duration| duration.as_secs_f64() * 1000.0;
-        let mut text = format!("hold;dur={:.1}", milliseconds(self.held));
+        let mut text = format!("hold;dur={:.1}", milliseconds(held));
         if let Some(woken) = self.woken {
             use std::fmt::Write as _;
             let _ = write!(text, ", resume;dur={:.1}", milliseconds(woken.took));
@@ -131,7 +133,7 @@ impl Context {
             origin = origin.as_str(),
             error,
             bytes = self.bytes,
-            held_ms = milliseconds(self.held),
+            held_ms = milliseconds(self.hold.held()),
             head_ms = milliseconds(self.answer.as_ref().map_or(total, |answer| answer.after)),
             total_ms = milliseconds(total),
             ended_by = match self.ended {
@@ -154,8 +156,9 @@ impl Drop for Context {
         let metrics = &self.site.metrics;
         metrics.request(origin, status, error);
         metrics.request_duration.record(total);
-        if !self.held.is_zero() {
-            metrics.hold_duration.record(self.held);
+        let held = self.hold.held();
+        if !held.is_zero() {
+            metrics.hold_duration.record(held);
         }
         let wanted = match self.site.access {
             AccessLog::All => true,

@@ -16,7 +16,7 @@ use crate::{
     forward::{Destination, DialError, Download, Ladder, SendError, Slot, Upload, says_not_found},
     route::Target,
     sandbox::{
-        Ask, Hold, Trigger, Unresolved,
+        Ask, Doubt, Hold, Trigger, Unresolved,
         ports::{Catalog, Resumer},
     },
     types::{Credentials, Route},
@@ -34,7 +34,6 @@ pub(super) struct Errand<'a, C, R> {
     ask: Ask<'a>,
     head: Parts,
     upload: Upload<Incoming>,
-    hold: Hold,
 }
 
 /// What the errand came back with.
@@ -70,17 +69,17 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         head: Parts,
         upload: Upload<Incoming>,
     ) -> Self {
-        let ask = Ask { sandbox: &target.sandbox, credentials, trigger };
-        Self { handler, target, ask, head, upload, hold: Hold::new(handler.site.hold_timeout) }
+        let ask = Ask { sandbox: &target.sandbox, credentials, trigger, doubts: false };
+        Self { handler, target, ask, head, upload }
     }
 
-    /// Runs it; what it was held for is written into `context`.
+    /// Runs it; the time that it is held is spent from `context`'s.
     pub(super) async fn run(mut self, context: &mut Context) -> Result<Brought, Failure> {
         let mut route = match self.handler.resolver.route(self.ask.sandbox, context.started()) {
             Some(route) => route,
             None => self.resolve(context.started(), context).await?,
         };
-        for sending in 1.. {
+        for sending in 1..=MAX_SENDINGS {
             self.admit(&route)?;
             let missing = match self.send(&route, context).await? {
                 Sent::Answered(brought) => {
@@ -89,10 +88,11 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 }
                 Sent::Missing(missing) => missing,
             };
-            self.handler.resolver.report(self.ask.sandbox, route.generation);
+            self.handler.resolver.report(self.ask.sandbox, route.generation, self.doubt(&missing));
             if sending == MAX_SENDINGS || !self.upload.repeatable() {
                 return self.told(missing);
             }
+            self.ask.doubts = true;
             let next = self.resolve(Instant::now(), context).await?;
             if next.generation == route.generation {
                 return self.told(missing);
@@ -100,17 +100,21 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             self.handler.site.metrics.retry("not_there");
             route = next;
         }
-        unreachable!("the loop ends at its last sending")
+        Err(Unresolved::Restless.into())
     }
 
     async fn resolve(&mut self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
-        let found = self.handler.resolver.resolve(&self.ask, &mut self.hold, since).await;
-        context.held = self.hold.held;
-        let found = found?;
-        if self.hold.saw_wake() {
+        let found = self.handler.resolver.resolve(&self.ask, &mut context.hold, since).await?;
+        if context.hold.saw_wake() {
             context.woken = found.woken;
         }
         Ok(found)
+    }
+
+    /// In direct mode a refused port says nothing of the others.
+    fn doubt(&self, missing: &Missing) -> Doubt {
+        let port_only = matches!(missing, Missing::Unreachable(DialError::Refused | DialError::NotItsListener));
+        if port_only && self.handler.site.mode == Mode::Direct { Doubt::Port } else { Doubt::Place }
     }
 
     /// In direct mode nobody behind this proxy guards the user ports.
@@ -126,7 +130,10 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
     async fn send(&mut self, route: &Arc<Route>, context: &mut Context) -> Result<Sent, Failure> {
         let site = &self.handler.site;
         let slot = site.quota.take(self.ask.sandbox).map_err(|()| Failure::TooManyConnections)?;
-        let Some(destination) = self.destination(route) else { return Ok(Sent::Missing(Missing::NoNode)) };
+        let Some(destination) = self.destination(route, &context.hold) else {
+            return Ok(Sent::Missing(Missing::NoNode));
+        };
+        let begun = Instant::now();
         let sending = self.handler.forwarder.send(&self.head, &self.upload, &destination);
         let sent = match (site.mode, site.response_header_timeout) {
             (Mode::Node, None) => sending.await,
@@ -136,7 +143,7 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 () = silence(limit, &self.upload) => return Err(Failure::UpstreamTimeout),
             },
             (Mode::Direct, _) => {
-                Box::pin(attend(self.handler, &self.ask, &mut self.hold, &self.upload, sending, route, context)).await?
+                Box::pin(attend(self.handler, &self.ask, &self.upload, sending, route, context)).await?
             }
         };
         match sent {
@@ -149,7 +156,12 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 self.upload.settle();
                 Ok(Sent::Answered(brought))
             }
-            Err(SendError::Dial(error)) => Ok(Sent::Missing(Missing::Unreachable(error))),
+            Err(SendError::Dial(error)) => {
+                if destination.ladder.is_some() {
+                    context.hold.spend(begun.elapsed());
+                }
+                Ok(Sent::Missing(Missing::Unreachable(error)))
+            }
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
             // There is nobody to answer, and nothing of the sandbox's to blame: the connection's watch sees
             // it in a moment, and drops this.
@@ -157,7 +169,7 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         }
     }
 
-    fn destination(&self, route: &Route) -> Option<Destination<'a>> {
+    fn destination(&self, route: &Route, hold: &Hold) -> Option<Destination<'a>> {
         let site = &self.handler.site;
         let Target { sandbox, port, .. } = self.target;
         let address = site.address.render(route.placement.node.as_ref(), *port, sandbox)?;
@@ -169,7 +181,7 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 // are not pooled at all.
                 let key = port.is_envd().then(|| format!("{address}#{}", route.generation.0).into());
                 let just_woken = route.woken.is_some_and(|woken| now < woken.at + JUST_WOKEN);
-                (key, just_woken.then(|| Ladder { deadline: self.hold.deadline(now) }))
+                (key, just_woken.then(|| Ladder { deadline: hold.deadline(now) }))
             }
         };
         Some(Destination { sandbox, address, pool_key, ladder })
@@ -211,7 +223,6 @@ async fn silence(limit: Option<Duration>, upload: &Upload<Incoming>) {
 async fn attend<C: Catalog, R: Resumer>(
     handler: &Handler<C, R>,
     ask: &Ask<'_>,
-    hold: &mut Hold,
     upload: &Upload<Incoming>,
     sending: impl Future<Output = Result<Response<Download>, SendError>>,
     route: &Arc<Route>,
@@ -228,23 +239,24 @@ async fn attend<C: Catalog, R: Resumer>(
             () = &mut give_up => return Err(Failure::UpstreamTimeout),
             () = sleep(handler.site.look_again) => {}
         }
-        let mut again = hold.again(handler.site.hold_timeout);
-        let asked = Instant::now();
+        context.hold.renew(handler.site.hold_timeout);
         let found = tokio::select! {
             biased;
+            sent = &mut sending => Err(sent),
+            found = handler.resolver.resolve(ask, &mut context.hold, Instant::now()) => Ok(found),
+        };
+        let found = match found {
+            Ok(found) => found,
             // A woken sandbox may well answer before the control plane says that it was woken.
-            sent = &mut sending => {
-                context.held += asked.elapsed();
+            Err(sent) => {
+                context.hold.end();
                 return Ok(sent);
             }
-            found = handler.resolver.resolve(ask, &mut again, Instant::now()) => found,
         };
         match found {
             Ok(found) if found.placement.node != route.placement.node => return Err(Failure::Moved),
             Ok(found) if found.generation != generation => {
                 generation = found.generation;
-                hold.add(&again);
-                context.held = hold.held;
                 context.woken = found.woken.or(context.woken);
                 // The time for an answer starts when there is somebody to give it.
                 give_up.set(silence(limit, upload));

@@ -34,8 +34,6 @@ pub(crate) enum Failure {
     Moved,
     #[error("no answer in response_header_timeout")]
     UpstreamTimeout,
-    #[error("the proxy is shutting down")]
-    Draining,
 }
 
 /// Whose fault it is: decides how loudly it is logged.
@@ -95,9 +93,10 @@ impl Failure {
                 | Unresolved::StillTransitioning
                 | Unresolved::HoldTimeout
                 | Unresolved::Restless => Blame::ControlPlane,
+                Unresolved::Draining => Blame::Edge,
             },
             Self::NoNode | Self::NodeUnreachable(_) => Blame::ControlPlane,
-            Self::TooManyConnections | Self::Draining => Blame::Edge,
+            Self::TooManyConnections => Blame::Edge,
             Self::PortClosed(_) | Self::Broken(_) | Self::Moved | Self::UpstreamTimeout => Blame::Sandbox,
         }
     }
@@ -122,6 +121,7 @@ impl Failure {
                 Unresolved::StillTransitioning => Code::StillTransitioning,
                 Unresolved::HoldTimeout => Code::HoldTimeout,
                 Unresolved::Restless => Code::NodeUnavailable,
+                Unresolved::Draining => Code::Draining,
             },
             Self::Locked(denial) => denied(*denial),
             Self::TooManyConnections => Code::TooManyConnections,
@@ -129,7 +129,6 @@ impl Failure {
             Self::NoNode | Self::NodeUnreachable(_) => Code::NodeUnavailable,
             Self::Broken(_) | Self::Moved => Code::UpstreamFailed,
             Self::UpstreamTimeout => Code::UpstreamTimeout,
-            Self::Draining => Code::Draining,
         }
     }
 

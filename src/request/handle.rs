@@ -22,7 +22,7 @@ use crate::{
     },
     route::{Target, route},
     sandbox::{
-        Resolver, Trigger, Unresolved,
+        Resolver, Trigger,
         ports::{Catalog, Resumer},
     },
     telemetry::metrics::Origin,
@@ -44,17 +44,8 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let (head, body) = request.into_parts();
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
         let mut context = Context::open(&self.site, &head, client);
-        let told = tokio::select! {
-            biased;
-            told = self.story(head, body, peer, &mut context) => told,
-            () = self.site.cut.cancelled() => Err(Failure::Draining),
-        };
-        match told {
+        match self.story(head, body, peer, &mut context).await {
             Ok(brought) => Self::pass_on(brought, context),
-            // The end of the process takes the flights along; that says nothing of the control plane.
-            Err(Failure::Unresolved(Unresolved::Unavailable)) if self.site.cut.is_cancelled() => {
-                Self::answer(&Failure::Draining, context)
-            }
             Err(failure) => Self::answer(&failure, context),
         }
     }

@@ -3,7 +3,6 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{AccessLog, AddressTemplate, Mode},
@@ -36,7 +35,6 @@ pub(crate) struct Site {
     pub(crate) quota: Quota,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) access: AccessLog,
-    pub(crate) cut: CancellationToken,
 }
 
 impl Site {

@@ -143,7 +143,7 @@ mod tests {
         let (parts, body) = answer(&Unresolved::Unavailable.into());
         assert_eq!((parts.status.as_u16(), &parts.headers["retry-after"]), (503, &RETRY_AFTER_SECONDS));
         assert_eq!(body["retryable"], true);
-        let (parts, _) = answer(&Failure::Draining);
+        let (parts, _) = answer(&Unresolved::Draining.into());
         assert_eq!(parts.headers["connection"], "close");
         let (parts, body) = answer(&Misrouted::ConnectMethod.into());
         assert_eq!((parts.status.as_u16(), body["error"].as_str()), (405, Some("method_not_allowed")));

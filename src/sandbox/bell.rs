@@ -1,5 +1,7 @@
 //! One flight, many waiters: every ending is told to all of them.
 
+use std::sync::Arc;
+
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
@@ -51,7 +53,7 @@ impl Bell {
 
     /// A place among those who wait.
     pub(crate) fn ticket(&self) -> Ticket {
-        Ticket { signal: self.0.subscribe(), recheck: None }
+        Ticket { signal: self.0.subscribe(), recheck: None, for_wake: false, place: None }
     }
 
     /// How many wait.
@@ -77,6 +79,28 @@ pub(crate) struct Ticket {
     signal: watch::Receiver<Signal>,
     /// Ask again then, though nothing rang.
     recheck: Option<Instant>,
+    /// It waits for a wake, not for a lookup.
+    pub(crate) for_wake: bool,
+    /// Given with a request's first ticket, to be kept until it is held no longer.
+    pub(crate) place: Option<Place>,
+}
+
+/// One request's place among those held for a sandbox, until dropped: also while it asks again, between
+/// one flight and the next.
+#[derive(Clone, Default)]
+pub(crate) struct Place(Arc<()>);
+
+impl Place {
+    /// How many copies there are besides the entry's own.
+    pub(crate) fn taken(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} taken", self.taken())
+    }
 }
 
 /// How waiting ended.
@@ -89,6 +113,10 @@ pub(crate) enum Rung {
 }
 
 impl Ticket {
+    pub(crate) fn for_wake(self) -> Self {
+        Self { for_wake: true, ..self }
+    }
+
     pub(crate) fn recheck(self, at: Option<Instant>) -> Self {
         Self { recheck: at, ..self }
     }

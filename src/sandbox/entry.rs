@@ -12,14 +12,14 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-pub(crate) use self::event::{Act, Answer, Event, FlightId, Launch, Policy, Refusal, Step, Want};
+pub(crate) use self::event::{Act, Answer, Doubt, Event, FlightId, Launch, Policy, Refusal, Step, Want};
 pub(crate) use self::{
     event::outcome_word,
     known::{Fresh, Known},
     resuming::{Asleep, Resuming},
 };
 use super::{
-    bell::{Bell, Ending},
+    bell::{Bell, Ending, Place},
     denials::Denials,
     ports::{Located, WakeError},
 };
@@ -38,9 +38,8 @@ mod tests;
 pub(crate) struct Entry {
     pub(crate) state: State,
     denials: Denials,
-    /// Rang last, with how many of those who waited for it have not asked again yet: their places are not for
-    /// others meanwhile.
-    returning: Option<(Bell, usize)>,
+    /// Whoever is held for it has a copy.
+    places: Place,
     /// The last wake that ended, for operators.
     pub(crate) last_wake: Option<(Woken, &'static str)>,
 }
@@ -64,8 +63,12 @@ pub(crate) struct Locating {
     pub(crate) bell: Bell,
     /// The place that was known before; outlives a catalog outage.
     pub(crate) known: Option<Known>,
-    /// Somebody found the known place empty: it serves nobody until the answer is here.
+    /// Somebody found the known place empty.
+    doubted: bool,
+    /// And not only one port of it: it serves nobody until the answer is here.
     suspect: bool,
+    /// That was after the flight began: its answer may be as old as the place, and is void.
+    overtaken: bool,
     /// Something changed since the flight began: its answer is void.
     changed: bool,
     /// Void answers so far.
@@ -91,7 +94,7 @@ impl Entry {
                 self.resumed(flight, Err(lost), Duration::ZERO, step, policy);
                 self.located(flight, Err(()), step, policy)
             }
-            Event::NotThere { generation } => self.not_there(generation, step, policy),
+            Event::NotThere { generation, doubt } => self.not_there(generation, doubt, step, policy),
             Event::Changed => {
                 self.changed();
                 Act::NONE
@@ -100,28 +103,19 @@ impl Entry {
     }
 
     /// The place, if it may be used without asking: the hot path, which changes nothing.
-    pub(crate) fn route(&self, now: Instant) -> Option<&Arc<Route>> {
+    pub(crate) fn route(&self, now: Instant, policy: &Policy) -> Option<&Arc<Route>> {
         match &self.state {
             State::Running(known) => {
                 known.fresh.filter(|fresh| fresh.lasts(now) && !fresh.wanes(now)).map(|_| &known.route)
             }
-            State::Locating(locating) => locating.serving(now),
+            State::Locating(locating) => locating.serving(now, policy),
             _ => None,
         }
     }
 
     /// How many requests wait.
     pub(crate) fn held(&self) -> usize {
-        // Fewer than did not ask again if some of them left.
-        let returning = self.returning.as_ref().map_or(0, |(bell, expected)| bell.waiting().min(*expected));
-        returning
-            + match &self.state {
-                State::Locating(locating) => locating.bell.waiting(),
-                State::Resuming(resuming) => {
-                    resuming.flights.iter().map(|flight| flight.bell.waiting()).sum::<usize>() + resuming.any.waiting()
-                }
-                _ => 0,
-            }
+        self.places.taken()
     }
 
     /// Whether nothing is under way for it.
@@ -144,16 +138,20 @@ impl Entry {
     }
 
     fn wanted(&mut self, want: Want<'_>, step: Step, policy: &Policy) -> Act {
-        let Step { now, .. } = step;
-        if let Some((bell, expected)) = &mut self.returning {
-            *expected -= usize::from(want.parked);
-            if *expected == 0 || bell.waiting() == 0 {
-                self.returning = None;
-            }
+        let mut act = self.decide(want, step, policy);
+        if let Answer::Park(ticket) = &mut act.answer
+            && !want.parked
+        {
+            ticket.place = Some(self.places.clone());
         }
+        act
+    }
+
+    fn decide(&mut self, want: Want<'_>, step: Step, policy: &Policy) -> Act {
+        let Step { now, .. } = step;
         let room = want.room && (want.parked || self.held() < policy.max_held_per_sandbox);
         if !matches!(self.state, State::Running(_) | State::Locating(_))
-            && let Some(refusal) = self.denials.get(want.digest, want.since, now)
+            && let Some(refusal) = self.denials.get(want.digest(), want.since, now)
         {
             return Act::refuse(refusal);
         }
@@ -163,7 +161,7 @@ impl Entry {
                 if known.fresh.is_none_or(|fresh| !fresh.lasts(now) || !fresh.wanes(now)) {
                     return Act::answer(answer);
                 }
-                let (locating, launch) = Locating::take_off(Some(known.clone()), false, step);
+                let (locating, launch) = Locating::take_off(Some(known.clone()), None, step);
                 self.state = State::Locating(locating);
                 Act { answer, launch: Some(launch) }
             }
@@ -184,12 +182,8 @@ impl Entry {
                 act
             }
             State::Resuming(resuming) => resuming.wanted(want, room, step),
-            State::Locating(locating) => match (locating.serving(now), &locating.known) {
-                (Some(route), _) => Act::answer(Answer::Go(route.clone())),
-                // The catalog fails: serve from memory while it is asked again.
-                (None, Some(known)) if !locating.suspect && known.outlives_outage(now, policy) => {
-                    Act::answer(Answer::Go(known.route.clone()))
-                }
+            State::Locating(locating) => match locating.serving(now, policy) {
+                Some(route) if !(want.doubts && locating.doubted) => Act::answer(Answer::Go(route.clone())),
                 _ if room => Act::answer(Answer::Park(locating.bell.ticket())),
                 _ => Act::refuse(Refusal::TooManyHeld),
             },
@@ -208,7 +202,7 @@ impl Entry {
                     }
                     return Act::refuse(Refusal::TooManyHeld);
                 }
-                let (locating, launch) = Locating::take_off(known, false, step);
+                let (locating, launch) = Locating::take_off(known, None, step);
                 let answer = match serving {
                     Some(route) => Answer::Go(route),
                     None => Answer::Park(locating.bell.ticket()),
@@ -225,20 +219,21 @@ impl Entry {
         if locating.flight != flight {
             return Act::NONE;
         }
-        if locating.changed && locating.voided < MAX_VOIDED && outcome.is_ok() {
+        let void = locating.changed || locating.overtaken;
+        if void && locating.voided < MAX_VOIDED && outcome.is_ok() {
             locating.flight = FlightId(serial);
-            locating.changed = false;
+            (locating.changed, locating.overtaken) = (false, false);
             locating.voided += 1;
             return Act { answer: Answer::None, launch: Some(Launch::Locate { flight: locating.flight }) };
         }
-        let State::Locating(Locating { bell, known, suspect, changed, .. }) = std::mem::take(&mut self.state) else {
+        let State::Locating(Locating { bell, known, doubted, changed, .. }) = std::mem::take(&mut self.state) else {
             return Act::NONE;
         };
         // Taken although something changed: good enough for those who wait, for nobody after them.
         let fresh = |ttl: Duration| Fresh::new(now, if changed { Duration::ZERO } else { ttl });
         self.state = match outcome {
             Ok(Located::Running(placement)) => {
-                State::Running(Known::confirmed(placement, known, suspect, serial, fresh(policy.ttl)))
+                State::Running(Known::confirmed(placement, known, doubted, serial, fresh(policy.ttl)))
             }
             Ok(Located::Asleep(sleep)) => {
                 State::Asleep(Asleep { sleep: Some(sleep), fresh: fresh(policy.negative_ttl) })
@@ -251,7 +246,7 @@ impl Entry {
                     State::Running(Known {
                         fresh: Some(fresh(policy.ttl.min(policy.outage_ttl()))),
                         failing: true,
-                        doubted: if suspect { Some(now) } else { known.doubted },
+                        doubted: if doubted { Some(now) } else { known.doubted },
                         ..known
                     })
                 }
@@ -259,7 +254,6 @@ impl Entry {
             },
         };
         bell.ring(Ending::Told);
-        self.returning = returning(bell);
         Act::NONE
     }
 
@@ -284,7 +278,6 @@ impl Entry {
                 }
                 let route = Route { placement, generation: Generation(serial), woken: Some(woken) };
                 resuming.ring_all(Ending::Woken);
-                self.returning = returning(resuming.flights[at].bell.clone());
                 self.state = State::Running(Known {
                     route: Arc::new(route),
                     fresh: (!resuming.changed).then(|| Fresh::new(now, policy.ttl)),
@@ -321,7 +314,6 @@ impl Entry {
             }
         };
         landed.bell.ring(ending);
-        self.returning = returning(landed.bell);
         std::mem::replace(&mut resuming.any, Bell::new()).ring(Ending::Told);
         if resuming.flights.is_empty()
             && let State::Resuming(Resuming { asleep, changed, .. }) = std::mem::take(&mut self.state)
@@ -334,14 +326,22 @@ impl Entry {
         }
     }
 
-    fn not_there(&mut self, generation: Generation, step: Step, policy: &Policy) -> Act {
-        let State::Running(known) = &self.state else { return Act::NONE };
+    fn not_there(&mut self, generation: Generation, doubt: Doubt, step: Step, policy: &Policy) -> Act {
+        let (State::Running(known) | State::Locating(Locating { known: Some(known), .. })) = &self.state else {
+            return Act::NONE;
+        };
         let just_confirmed = known.doubted.is_some_and(|at| step.now < at + policy.negative_ttl);
         // While the catalog fails there is nothing better to be learned, and others are served.
         if known.route.generation != generation || just_confirmed || known.failing {
             return Act::NONE;
         }
-        let (locating, launch) = Locating::take_off(Some(known.clone()), true, step);
+        let known = known.clone();
+        if let State::Locating(locating) = &mut self.state {
+            locating.doubt(doubt);
+            locating.overtaken |= doubt == Doubt::Place;
+            return Act::NONE;
+        }
+        let (locating, launch) = Locating::take_off(Some(known), Some(doubt), step);
         self.state = State::Locating(locating);
         Act { answer: Answer::None, launch: Some(launch) }
     }
@@ -364,21 +364,34 @@ impl Entry {
 }
 
 impl Locating {
-    /// The known place, while it may still be used: the lookup came ahead of its end.
-    fn serving(&self, now: Instant) -> Option<&Arc<Route>> {
-        let known = self.known.as_ref().filter(|_| !self.suspect)?;
-        known.fresh.filter(|fresh| fresh.lasts(now)).map(|_| &known.route)
-    }
-
-    fn take_off(known: Option<Known>, suspect: bool, step: Step) -> (Self, Launch) {
+    fn take_off(known: Option<Known>, doubt: Option<Doubt>, step: Step) -> (Self, Launch) {
         let flight = FlightId(step.serial);
-        let locating = Self { flight, bell: Bell::new(), known, suspect, changed: false, voided: 0 };
+        let mut locating = Self {
+            flight,
+            bell: Bell::new(),
+            known,
+            doubted: false,
+            suspect: false,
+            overtaken: false,
+            changed: false,
+            voided: 0,
+        };
+        if let Some(doubt) = doubt {
+            locating.doubt(doubt);
+        }
         (locating, Launch::Locate { flight })
     }
-}
 
-/// Those who waited for a bell that rang just now.
-fn returning(bell: Bell) -> Option<(Bell, usize)> {
-    let waiting = bell.waiting();
-    (waiting > 0).then_some((bell, waiting))
+    fn doubt(&mut self, doubt: Doubt) {
+        self.doubted = true;
+        self.suspect |= doubt == Doubt::Place;
+    }
+
+    /// The known place, where it may still be used: the lookup came ahead of its end, or the catalog fails
+    /// and it serves from memory meanwhile.
+    fn serving(&self, now: Instant, policy: &Policy) -> Option<&Arc<Route>> {
+        let known = self.known.as_ref().filter(|_| !self.suspect)?;
+        let serves = known.fresh.is_some_and(|fresh| fresh.lasts(now)) || known.outlives_outage(now, policy);
+        serves.then_some(&known.route)
+    }
 }

@@ -24,25 +24,30 @@ pub(super) fn start<C: Catalog, R: Resumer>(
     launch: Launch,
     ask: Option<&Ask<'_>>,
 ) {
-    let resolver = resolver.clone();
-    let sandbox = sandbox.clone();
-    let control = resolver.control.clone();
+    // Made here: a task that is dropped before it ran must land, too.
+    let landing = |flight| Landing { resolver: resolver.clone(), sandbox: sandbox.clone(), flight, landed: false };
     match launch {
         Launch::Locate { flight } => {
-            control.spawn(locate(resolver, sandbox, flight));
+            resolver.control.spawn(locate(landing(flight)));
         }
         Launch::Resume { flight, sleep, bell } => {
+            let landing = landing(flight);
             // Only a want launches a wake.
             let Some(ask) = ask else { return };
-            let wake = Wake { id: sandbox, credentials: ask.credentials.clone(), sleep };
-            control.spawn(resume(resolver, wake, flight, bell, (ask.trigger)()));
+            let wake = Wake { id: sandbox.clone(), credentials: ask.credentials.clone(), sleep };
+            resolver.control.spawn(resume(landing, wake, bell, (ask.trigger)()));
         }
     }
 }
 
-async fn locate<C: Catalog, R: Resumer>(resolver: Arc<Resolver<C, R>>, sandbox: SandboxId, flight: FlightId) {
-    let landing = Landing { resolver: &resolver, sandbox: &sandbox, flight, landed: false };
-    let answer = timeout(resolver.limits.lookup_timeout, resolver.catalog.locate(&sandbox)).await;
+async fn locate<C: Catalog, R: Resumer>(landing: Landing<C, R>) {
+    let Landing { resolver, sandbox, flight, .. } = &landing;
+    let flight = *flight;
+    let call = async {
+        let _turn = resolver.lookups.acquire().await;
+        resolver.catalog.locate(sandbox).await
+    };
+    let answer = timeout(resolver.limits.lookup_timeout, call).await;
     let outcome = answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into())));
     resolver.metrics.lookup(match &outcome {
         Ok(Located::Running(_)) => "running",
@@ -57,18 +62,13 @@ async fn locate<C: Catalog, R: Resumer>(resolver: Arc<Resolver<C, R>>, sandbox: 
     landing.land(Event::Located { flight, outcome: outcome.map_err(|_| ()) });
 }
 
-async fn resume<C: Catalog, R: Resumer>(
-    resolver: Arc<Resolver<C, R>>,
-    wake: Wake,
-    flight: FlightId,
-    bell: Bell,
-    trigger: Trigger,
-) {
-    let landing = Landing { resolver: &resolver, sandbox: &wake.id, flight, landed: false };
+async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake: Wake, bell: Bell, trigger: Trigger) {
+    let Landing { resolver, flight, .. } = &landing;
+    let flight = *flight;
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
     let outcome = loop {
-        let outcome = call(&resolver, &wake).await;
+        let outcome = call(resolver, &wake).await;
         let again = matches!(outcome, Err(WakeError::Transitioning))
             && started.elapsed() + pause < resolver.limits.hold_timeout;
         if !again {
@@ -80,7 +80,9 @@ async fn resume<C: Catalog, R: Resumer>(
         pause = (pause * 2).min(LONGEST_PAUSE);
     };
     let took = started.elapsed();
-    tell(&wake, &trigger, bell.waiting(), &outcome, took);
+    if resolver.resumer.wakes() {
+        tell(&wake, &trigger, bell.waiting(), &outcome, took);
+    }
     landing.land(Event::Resumed { flight, outcome, took });
 }
 
@@ -88,7 +90,9 @@ async fn call<C: Catalog, R: Resumer>(resolver: &Resolver<C, R>, wake: &Wake) ->
     let started = Instant::now();
     let answer = timeout(resolver.limits.call_timeout, resolver.resumer.resume(wake)).await;
     let outcome = answer.unwrap_or_else(|_| Err(WakeError::Unavailable("no answer in time".into())));
-    resolver.metrics.wake(outcome_word(&outcome), started.elapsed());
+    if resolver.resumer.wakes() {
+        resolver.metrics.wake(outcome_word(&outcome), started.elapsed());
+    }
     outcome
 }
 
@@ -110,27 +114,27 @@ fn tell(wake: &Wake, trigger: &Trigger, held: usize, outcome: &Result<Placement,
 }
 
 /// Lands a flight exactly once: if nobody says how, it was lost, and whoever waits is told so.
-struct Landing<'a, C: Catalog, R: Resumer> {
-    resolver: &'a Arc<Resolver<C, R>>,
-    sandbox: &'a SandboxId,
+struct Landing<C: Catalog, R: Resumer> {
+    resolver: Arc<Resolver<C, R>>,
+    sandbox: SandboxId,
     flight: FlightId,
     landed: bool,
 }
 
-impl<C: Catalog, R: Resumer> Landing<'_, C, R> {
+impl<C: Catalog, R: Resumer> Landing<C, R> {
     fn land(mut self, event: Event<'_>) {
         self.landed = true;
         self.apply(event);
     }
 
     fn apply(&self, event: Event<'_>) {
-        if let Some(act) = self.resolver.table.apply(self.sandbox, event, Instant::now()) {
-            self.resolver.perform(self.sandbox, act, None);
+        if let Some(act) = self.resolver.table.apply(&self.sandbox, event, Instant::now()) {
+            self.resolver.perform(&self.sandbox, act, None);
         }
     }
 }
 
-impl<C: Catalog, R: Resumer> Drop for Landing<'_, C, R> {
+impl<C: Catalog, R: Resumer> Drop for Landing<C, R> {
     fn drop(&mut self) {
         if !self.landed {
             // Otherwise the process ends, and its runtime with all that flies.

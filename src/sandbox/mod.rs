@@ -8,13 +8,15 @@ mod denials;
 mod entry;
 mod flight;
 mod held;
+mod hold;
 pub mod ports;
 mod resolver;
 mod table;
 mod view;
 
 pub(crate) use self::{
-    entry::Policy,
-    resolver::{Ask, Hold, Limits, Resolver, Trigger, Unresolved},
+    entry::{Doubt, Policy},
+    hold::Hold,
+    resolver::{Ask, Limits, Resolver, Trigger, Unresolved},
     view::View,
 };

@@ -71,6 +71,11 @@ pub enum WakeError {
 
 /// Wakes sandboxes.
 pub trait Resumer: Send + Sync + 'static {
+    /// Whether there is anybody to ask: `false` where every answer is no without a call.
+    fn wakes(&self) -> bool {
+        true
+    }
+
     /// Asks once; success means that the sandbox runs at the place told. The resolver bounds the time
     /// and repeats after [`WakeError::Transitioning`].
     fn resume(&self, wake: &Wake) -> impl Future<Output = Result<Placement, WakeError>> + Send;

@@ -3,20 +3,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, time::Instant};
+use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 
 use super::{
-    bell::{Ending, Rung, Ticket},
-    entry::{Act, Answer, Event, Policy, Want},
+    bell::{Rung, Ticket},
+    entry::{Act, Answer, Doubt, Event, Policy, Want},
     flight,
     held::Held,
+    hold::Hold,
     ports::{Catalog, CatalogError, Resumer},
     table::Table,
     view::View,
 };
 use crate::{
+    shutdown::Shutdown,
     telemetry::Metrics,
-    types::{CredentialDigest, Credentials, Denial, Generation, Reason, Route, SandboxId},
+    types::{Credentials, Denial, Generation, Reason, Route, SandboxId},
 };
 
 #[cfg(test)]
@@ -46,6 +48,8 @@ pub(crate) struct Resolver<C, R> {
     /// Where flights run, so that a client that leaves cancels nothing for the others.
     pub(super) control: Handle,
     held: Held,
+    pub(super) lookups: Arc<Semaphore>,
+    shutdown: Shutdown,
 }
 
 /// Who asks, for the line that a wake leaves in the log.
@@ -62,53 +66,13 @@ pub(crate) struct Ask<'a> {
     pub(crate) credentials: &'a Credentials,
     /// Called when the request causes a wake.
     pub(crate) trigger: &'a dyn Fn() -> Trigger,
+    /// It has been to the place that is known, in vain.
+    pub(crate) doubts: bool,
 }
 
-/// The time that one request has for being held, and what it used of it. Time spent otherwise (the
-/// sandbox thinks, the client uploads) does not count.
-#[derive(Debug)]
-pub(crate) struct Hold {
-    budget: Duration,
-    digest: Option<CredentialDigest>,
-    /// Wakes that this request saw succeed.
-    wakes: u8,
-    /// The control plane said "still transitioning" while this request waited.
-    transitioning: bool,
-    /// How long it was held in all.
-    pub(crate) held: Duration,
-}
-
-/// A sandbox that is gone again right after its wake is woken once more for the same request.
-const MAX_WAKES: u8 = 2;
-
-impl Hold {
-    /// Nothing used yet of `budget`.
-    pub(crate) fn new(budget: Duration) -> Self {
-        Self { budget, digest: None, wakes: 0, transitioning: false, held: Duration::ZERO }
-    }
-
-    /// The same request, held on another occasion: with the whole budget, but not with more wakes, or one
-    /// that stays open would wake its sandbox for ever.
-    pub(crate) fn again(&self, budget: Duration) -> Self {
-        Self { digest: self.digest, wakes: self.wakes, ..Self::new(budget) }
-    }
-
-    /// Takes the other occasion in.
-    pub(crate) fn add(&mut self, again: &Self) {
-        self.held += again.held;
-        self.wakes = again.wakes;
-    }
-
-    /// When a request that is held from `now` on has waited enough.
-    pub(crate) fn deadline(&self, now: Instant) -> Instant {
-        now + self.budget.saturating_sub(self.held)
-    }
-
-    /// Whether a wake ended while it was held.
-    pub(crate) fn saw_wake(&self) -> bool {
-        self.wakes > 0
-    }
-}
+/// The bound on lookups in flight: each has a connection to the control plane, and clients invent ids. The
+/// others wait for their turn, inside a lookup's own time.
+const MAX_LOOKUPS: usize = 256;
 
 /// Why a request did not get its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -129,6 +93,8 @@ pub(crate) enum Unresolved {
     HoldTimeout,
     #[error("woken, and gone again each time")]
     Restless,
+    #[error("the proxy is shutting down")]
+    Draining,
 }
 
 impl From<super::entry::Refusal> for Unresolved {
@@ -146,10 +112,18 @@ impl From<super::entry::Refusal> for Unresolved {
 }
 
 impl<C: Catalog, R: Resumer> Resolver<C, R> {
-    pub(crate) fn new(catalog: C, resumer: R, limits: Limits, metrics: Arc<Metrics>, control: Handle) -> Arc<Self> {
+    pub(crate) fn new(
+        catalog: C,
+        resumer: R,
+        limits: Limits,
+        metrics: Arc<Metrics>,
+        control: Handle,
+        shutdown: Shutdown,
+    ) -> Arc<Self> {
         let table = Table::new(limits.policy.clone(), limits.max_entries);
         let held = Held::new(limits.max_held, metrics.held_requests.clone());
-        Arc::new(Self { table, catalog, resumer, limits, metrics, control, held })
+        let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
+        Arc::new(Self { table, catalog, resumer, limits, metrics, control, held, lookups, shutdown })
     }
 
     /// The hot path: where it runs, if that is known. One map read.
@@ -167,57 +141,66 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         hold: &mut Hold,
         since: Instant,
     ) -> Result<Arc<Route>, Unresolved> {
-        let digest = *hold.digest.get_or_insert_with(|| ask.credentials.digest());
-        let mut seat = None;
-        // The last one is kept until there is the next: the place is never free in between.
-        let mut parked: Option<Ticket> = None;
-        let started = Instant::now();
-        let deadline = hold.deadline(started);
+        let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
+        let deadline = hold.deadline(Instant::now());
         let outcome = loop {
             seat = seat.or_else(|| self.held.take_seat());
             let want = Want {
                 credentials: ask.credentials,
-                digest,
+                digest: &hold.digest,
                 since,
                 room: seat.is_some(),
-                parked: parked.is_some(),
-                may_wake: hold.wakes < MAX_WAKES,
+                parked: place.is_some(),
+                may_wake: hold.may_wake(),
+                doubts: ask.doubts,
             };
             let Some(act) = self.table.apply(ask.sandbox, Event::Wanted(want), Instant::now()) else {
                 break Err(Unresolved::Unavailable);
             };
-            let answer = self.perform(ask.sandbox, act, Some(ask));
-            match answer {
+            let ticket = match self.perform(ask.sandbox, act, Some(ask)) {
                 Answer::Go(route) => break Ok(route),
                 Answer::Refuse(refusal) => break Err(refusal.into()),
                 Answer::None => break Err(Unresolved::Unavailable),
-                Answer::Park(ticket) => {
-                    let ticket = parked.insert(ticket);
-                    match ticket.wait(deadline).await {
-                        Rung::Landed(ending) => {
-                            hold.wakes += u8::from(ending == Ending::Woken);
-                            hold.transitioning |= ending == Ending::Transitioning;
-                        }
-                        Rung::TooLate if ticket.transitioning() || hold.transitioning => {
-                            break Err(Unresolved::StillTransitioning);
-                        }
-                        Rung::TooLate => break Err(Unresolved::HoldTimeout),
-                    }
+                // The former ticket goes only now: its place was never free in between.
+                Answer::Park(next) => ticket.insert(next),
+            };
+            place = place.or_else(|| ticket.place.take());
+            hold.begin(ticket.for_wake);
+            let rung = tokio::select! {
+                biased;
+                rung = ticket.wait(deadline) => rung,
+                () = self.shutdown.cut().cancelled() => break Err(Unresolved::Draining),
+            };
+            match rung {
+                Rung::Landed(ending) => hold.saw(ending),
+                Rung::TooLate if ticket.transitioning() || hold.transitioning => {
+                    break Err(Unresolved::StillTransitioning);
                 }
+                Rung::TooLate if ticket.for_wake => break Err(Unresolved::HoldTimeout),
+                // Nobody is being woken: the catalog does not answer.
+                Rung::TooLate => break Err(Unresolved::Unavailable),
             }
         };
-        if parked.is_some() {
-            hold.held += started.elapsed();
+        hold.end();
+        match outcome {
+            // The end of the process takes the flights along; that says nothing of the control plane.
+            Err(Unresolved::Unavailable) if self.shutdown.cut().is_cancelled() => Err(Unresolved::Draining),
+            outcome => outcome,
         }
-        outcome
     }
 
-    /// The place of this generation does not have the sandbox: look again before it is used again.
-    pub(crate) fn report(self: &Arc<Self>, sandbox: &SandboxId, generation: Generation) {
-        let event = Event::NotThere { generation };
+    /// The place of this generation does not have the sandbox, or nobody listens on the port: it is looked
+    /// up once more.
+    pub(crate) fn report(self: &Arc<Self>, sandbox: &SandboxId, generation: Generation, doubt: Doubt) {
+        let event = Event::NotThere { generation, doubt };
         if let Some(act) = self.table.apply(sandbox, event, Instant::now()) {
             self.perform(sandbox, act, None);
         }
+    }
+
+    /// Makes whatever is known of a sandbox stale: the next request asks. Whether anything was known.
+    pub(crate) fn forget(&self, sandbox: &SandboxId) -> bool {
+        self.table.apply(sandbox, Event::Changed, Instant::now()).is_some()
     }
 
     /// Asks the catalog for a sandbox that there can hardly be: any answer says that it is there.
@@ -225,11 +208,6 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         let nobody = SandboxId::new("i00000000000000000000").ok_or_else(|| CatalogError("no id".into()))?;
         let answer = tokio::time::timeout(self.limits.lookup_timeout, self.catalog.locate(&nobody)).await;
         answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into()))).map(drop)
-    }
-
-    /// Makes whatever is known of a sandbox stale: the next request asks. Whether anything was known.
-    pub(crate) fn forget(&self, sandbox: &SandboxId) -> bool {
-        self.table.apply(sandbox, Event::Changed, Instant::now()).is_some()
     }
 
     /// What operators may see of a sandbox; `None` if nobody asked for it lately.

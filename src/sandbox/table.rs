@@ -33,13 +33,15 @@ struct Slot {
     wanted: AtomicU64,
 }
 
+const SHARDS: usize = 256;
 /// Routes that nobody asked for in this time are forgotten even when there is room.
 const IDLE: Duration = Duration::from_mins(10);
 
 impl Table {
     pub(crate) fn new(policy: Policy, max_entries: usize) -> Self {
         Self {
-            map: DashMap::new(),
+            // Many small shards: a sweep locks one at a time, and a worker that reads it waits.
+            map: DashMap::with_shard_amount(SHARDS),
             policy,
             max_entries,
             serial: AtomicU64::new(1),
@@ -52,7 +54,7 @@ impl Table {
     /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked.
     pub(crate) fn route(&self, id: &SandboxId, now: Instant) -> Option<std::sync::Arc<Route>> {
         let slot = self.map.get(id)?;
-        let route = slot.entry.route(now)?.clone();
+        let route = slot.entry.route(now, &self.policy)?.clone();
         slot.wanted.store(self.millis(now), Relaxed);
         Some(route)
     }
@@ -98,7 +100,7 @@ impl Table {
         if excess > 0 {
             let mut idle: Vec<_> = self.map.iter().map(|slot| self.idle(&slot, now)).collect();
             idle.sort_unstable();
-            let goes_from = idle[idle.len().saturating_sub(excess)];
+            let goes_from = idle.get(idle.len().saturating_sub(excess)).copied().unwrap_or_default();
             self.forget(|slot| {
                 let goes = excess > 0 && self.idle(slot, now) >= goes_from;
                 excess -= usize::from(goes);
@@ -155,8 +157,16 @@ mod tests {
 
     fn want(table: &Table, n: usize, now: Instant) -> Act {
         let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
-        let digest = credentials.digest();
-        let want = Want { credentials: &credentials, digest, since: now, room: true, parked: false, may_wake: true };
+        let digest = std::cell::OnceCell::new();
+        let want = Want {
+            credentials: &credentials,
+            digest: &digest,
+            since: now,
+            room: true,
+            parked: false,
+            may_wake: true,
+            doubts: false,
+        };
         table.apply(&id(n), Event::Wanted(want), now).expect("a want always acts")
     }
 

@@ -56,14 +56,16 @@ fn digests_differ_where_the_control_plane_could_decide_differently() {
         digest(8000, None, None),
         digest(49983, None, None),
         digest(8000, Some(""), None),
-        digest(8000, Some("ab"), Some("c")),
-        digest(8000, Some("a"), Some("bc")),
-        digest(8000, None, Some("a")),
         digest(8000, Some("a"), None),
+        digest(49983, None, Some("")),
+        digest(49983, None, Some("a")),
     ];
     for (at, one) in all.iter().enumerate() {
         assert!(!all[..at].contains(one), "{at}");
     }
+    // The token that does not guard the port makes nobody another caller.
+    assert_eq!(digest(8000, Some("a"), Some("x")), digest(8000, Some("a"), None));
+    assert_eq!(digest(49983, Some("x"), Some("a")), digest(49983, None, Some("a")));
 }
 
 #[test]

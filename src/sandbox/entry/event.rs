@@ -1,6 +1,6 @@
 //! What can happen to a sandbox, and what there can be to do about it.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::OnceCell, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -47,7 +47,8 @@ pub(crate) struct Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want<'a> {
     pub(crate) credentials: &'a Credentials,
-    pub(crate) digest: CredentialDigest,
+    /// Made of the credentials when it is needed: most requests find their sandbox running.
+    pub(crate) digest: &'a OnceCell<CredentialDigest>,
     /// When it began to ask: nothing learned since is too old for it.
     pub(crate) since: Instant,
     /// Whether one more request may be held in this process.
@@ -56,6 +57,23 @@ pub(crate) struct Want<'a> {
     pub(crate) parked: bool,
     /// Whether it may still join or cause a wake.
     pub(crate) may_wake: bool,
+    /// It has found the place empty: a place that is being asked about because of that is not for it.
+    pub(crate) doubts: bool,
+}
+
+impl Want<'_> {
+    pub(crate) fn digest(&self) -> CredentialDigest {
+        *self.digest.get_or_init(|| self.credentials.digest())
+    }
+}
+
+/// What was found empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// The place: no request for this sandbox will find it there.
+    Place,
+    /// One port: others may well be served.
+    Port,
 }
 
 /// What happens to a sandbox.
@@ -69,8 +87,8 @@ pub(crate) enum Event<'a> {
     Resumed { flight: FlightId, outcome: Result<Placement, WakeError>, took: Duration },
     /// A flight ended without telling how (it panicked).
     Lost { flight: FlightId },
-    /// The place of this generation does not have it.
-    NotThere { generation: Generation },
+    /// The place of this generation does not have it, or its port.
+    NotThere { generation: Generation, doubt: Doubt },
     /// The control plane says that something about it changed.
     Changed,
 }

@@ -54,13 +54,13 @@ impl Known {
     pub(crate) fn confirmed(
         mut placement: Placement,
         known: Option<Self>,
-        suspect: bool,
+        doubt: bool,
         serial: u64,
         fresh: Fresh,
     ) -> Self {
         let before = known.filter(|known| same_life(&known.route.placement, &placement));
         let doubted = match &before {
-            Some(_) if suspect => Some(fresh.learned),
+            Some(_) if doubt => Some(fresh.learned),
             Some(known) => known.doubted,
             None => None,
         };

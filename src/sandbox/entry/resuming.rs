@@ -67,23 +67,23 @@ impl Resuming {
         if !room {
             return Act::refuse(Refusal::TooManyHeld);
         }
-        if let Some(flight) = self.flights.iter().find(|flight| flight.digest == want.digest) {
-            return Act::answer(Answer::Park(flight.bell.ticket()));
+        if let Some(flight) = self.flights.iter().find(|flight| flight.digest == want.digest()) {
+            return Act::answer(Answer::Park(flight.bell.ticket().for_wake()));
         }
         let mut young = self.flights.iter().map(|flight| flight.since + OVERDUE).filter(|overdue| *overdue > step.now);
         if self.flights.len() < MAX_FLIGHTS_EVER && young.clone().count() < MAX_FLIGHTS {
             return self.take_off(want, step);
         }
         let recheck = young.by_ref().min();
-        Act::answer(Answer::Park(self.any.ticket().recheck(recheck)))
+        Act::answer(Answer::Park(self.any.ticket().for_wake().recheck(recheck)))
     }
 
     pub(crate) fn take_off(&mut self, want: Want<'_>, step: Step) -> Act {
         let flight = FlightId(step.serial);
         let bell = Bell::new();
-        let ticket = bell.ticket();
+        let ticket = bell.ticket().for_wake();
         let launch = Launch::Resume { flight, sleep: self.asleep.sleep.clone(), bell: bell.clone() };
-        self.flights.push(WakeFlight { flight, digest: want.digest, bell, since: step.now });
+        self.flights.push(WakeFlight { flight, digest: want.digest(), bell, since: step.now });
         Act { answer: Answer::Park(ticket), launch: Some(launch) }
     }
 

@@ -2,7 +2,7 @@
 //! flights are in the air, who waits for which bell, what the control plane said and when. After every
 //! event the invariants of the state machine must hold.
 
-use std::collections::VecDeque;
+use std::{cell::OnceCell, collections::VecDeque};
 
 use fastrand::Rng;
 
@@ -17,7 +17,7 @@ const EVENTS: usize = 300;
 
 #[derive(Debug)]
 enum Flying {
-    Lookup { flight: FlightId, epoch: u64 },
+    Lookup { flight: FlightId, epoch: u64, launched: u64 },
     Wake { flight: FlightId, digest: CredentialDigest, epoch: u64 },
 }
 
@@ -41,8 +41,10 @@ struct World {
     waiters: VecDeque<Waiter>,
     /// The catalog fails now and then; otherwise answers must be up to date.
     outages: bool,
-    /// Changes pushed during the present chain of lookups.
-    pushed_midair: u8,
+    /// A generation whose place was found empty, and when: it serves again only after a later answer.
+    reported: Option<(Generation, u64)>,
+    /// When the last lookup that was answered began.
+    answered: u64,
     told_locks: bool,
     log: Vec<String>,
 }
@@ -80,7 +82,8 @@ impl World {
             epoch: 0,
             flying: Vec::new(),
             waiters: VecDeque::new(),
-            pushed_midair: 0,
+            reported: None,
+            answered: 0,
             log: Vec::new(),
             rng,
         }
@@ -93,7 +96,7 @@ impl World {
         let act = self.entry.on(event, step, &self.policy);
         match &act.launch {
             Some(Launch::Locate { flight }) => {
-                self.flying.push(Flying::Lookup { flight: *flight, epoch: self.epoch });
+                self.flying.push(Flying::Lookup { flight: *flight, epoch: self.epoch, launched: self.serial });
             }
             Some(Launch::Resume { flight, .. }) => {
                 // Filled in by `want`, which knows for whom.
@@ -105,22 +108,31 @@ impl World {
         act
     }
 
-    fn want(&mut self, caller: usize, since: Instant, wakes: u8, before: Option<&Ticket>) {
+    fn want(&mut self, caller: usize, since: Instant, wakes: u8, before: Option<Place>) {
         let credentials = self.callers[caller].clone();
-        let digest = credentials.digest();
+        let digest = OnceCell::new();
         let room = self.rng.u8(..20) > 0;
         let may_wake = wakes < 2;
         let (held, parked) = (self.entry.held(), before.is_some());
-        let act = self.apply(Event::Wanted(Want { credentials: &credentials, digest, since, room, parked, may_wake }));
+        let act = self.apply(Event::Wanted(Want {
+            credentials: &credentials,
+            digest: &digest,
+            since,
+            room,
+            parked,
+            may_wake,
+            doubts: false,
+        }));
         if matches!(act.launch, Some(Launch::Resume { .. }))
             && let Some(Flying::Wake { digest: of, .. }) = self.flying.last_mut()
         {
-            *of = digest;
+            *of = credentials.digest();
             assert!(may_wake, "a wake for a request that had its share");
             assert!(!(self.told_locks && caller != 0), "a wake for a wrong token");
         }
         match act.answer {
-            Answer::Park(ticket) => {
+            Answer::Park(mut ticket) => {
+                ticket.place = before.or(ticket.place);
                 assert!(room && (parked || held < self.policy.max_held_per_sandbox), "parked beyond the bound");
                 self.waiters.push_back(Waiter { ticket, caller, since, wakes });
             }
@@ -143,6 +155,11 @@ impl World {
     /// No route is handed out that was asked for before the last pushed change.
     fn check_route(&self, route: &Route) {
         let epoch: u64 = route.placement.execution.as_deref().and_then(|text| text.parse().ok()).expect("an epoch");
+        if let Some((generation, at)) = self.reported
+            && route.generation == generation
+        {
+            assert!(self.outages || self.answered > at, "a place that was found empty, and not asked about since");
+        }
         assert!(self.outages || epoch == self.epoch, "a stale route: told in {epoch}, now {}", self.epoch);
     }
 
@@ -156,12 +173,10 @@ impl World {
             Flying::Lookup { flight, .. } | Flying::Wake { flight, .. } if lost => {
                 self.apply(Event::Lost { flight });
             }
-            Flying::Lookup { flight, epoch } => {
+            Flying::Lookup { flight, epoch, launched } => {
                 let outcome = self.lookup_outcome(epoch);
-                let act = self.apply(Event::Located { flight, outcome });
-                if act.launch.is_none() {
-                    self.pushed_midair = 0;
-                }
+                self.answered = self.answered.max(launched);
+                self.apply(Event::Located { flight, outcome });
             }
             Flying::Wake { flight, digest, epoch } => {
                 let outcome = self.wake_outcome(digest, epoch);
@@ -202,13 +217,15 @@ impl World {
         Placement { node, execution: Some(epoch.to_string().into()), access: None }
     }
 
+    /// Beyond so many void answers the machine takes one that is out of date, on purpose.
+    fn takes_anything(&self) -> bool {
+        matches!(&self.entry.state, State::Locating(locating) if locating.voided == MAX_VOIDED)
+    }
+
     fn push(&mut self) {
-        let locating = matches!(self.entry.state, State::Locating(_));
-        // Beyond it the machine takes an answer that is out of date, on purpose.
-        if locating && self.pushed_midair == MAX_VOIDED {
+        if self.takes_anything() {
             return;
         }
-        self.pushed_midair += u8::from(locating);
         self.epoch += 1;
         self.apply(Event::Changed);
     }
@@ -223,7 +240,7 @@ impl World {
             Event::Resumed { flight: nobody, outcome: Ok(placement), took: Duration::ZERO },
             Event::Resumed { flight: nobody, outcome: Err(WakeError::Gone(Reason::Killed)), took: Duration::ZERO },
             Event::Lost { flight: nobody },
-            Event::NotThere { generation: Generation(u64::MAX) },
+            Event::NotThere { generation: Generation(u64::MAX), doubt: Doubt::Place },
         ] {
             self.apply(event);
         }
@@ -231,9 +248,18 @@ impl World {
     }
 
     fn not_there(&mut self) {
-        if let State::Running(known) = &self.entry.state {
-            let generation = known.route.generation;
-            self.apply(Event::NotThere { generation });
+        let (State::Running(known) | State::Locating(Locating { known: Some(known), .. })) = &self.entry.state else {
+            return;
+        };
+        let generation = known.route.generation;
+        if self.takes_anything() {
+            return;
+        }
+        let doubt = if self.rng.bool() { Doubt::Place } else { Doubt::Port };
+        self.apply(Event::NotThere { generation, doubt });
+        if matches!(&self.entry.state, State::Locating(locating) if locating.suspect && doubt == Doubt::Place) {
+            // A lookup that this report launched has this very number.
+            self.reported = Some((generation, self.serial - 1));
         }
     }
 
@@ -243,7 +269,7 @@ impl World {
             let Some(waiter) = self.waiters.pop_front() else { return };
             if let Some(ending) = waiter.ticket.landed() {
                 let Waiter { ticket, caller, since, wakes } = waiter;
-                self.want(caller, since, wakes + u8::from(ending == Ending::Woken), Some(&ticket));
+                self.want(caller, since, wakes + u8::from(ending == Ending::Woken), ticket.place);
             } else {
                 self.waiters.push_back(waiter);
             }
@@ -267,7 +293,7 @@ impl World {
                 |flying: &Flying| matches!(flying, Flying::Lookup { flight, .. } if *flight == locating.flight);
             assert!(self.flying.iter().any(in_air), "waiting for a lookup that nobody makes");
         }
-        if let Some(route) = self.entry.route(self.now) {
+        if let Some(route) = self.entry.route(self.now, &self.policy) {
             self.check_route(route);
         }
         if let State::Resuming(resuming) = &self.entry.state {
@@ -284,7 +310,7 @@ impl World {
             };
             assert!(rings, "a waiter whose bell nobody will ring");
         }
-        assert!(self.waiters.len() >= self.entry.held(), "held more than wait");
+        assert_eq!(self.waiters.len(), self.entry.held(), "held other than wait");
     }
 
     fn turn(&mut self) {

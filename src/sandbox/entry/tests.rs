@@ -1,9 +1,11 @@
 //! The state table, row by row: what stands in it is what the machine does.
 
+use std::cell::OnceCell;
+
 use super::*;
 use crate::{
     sandbox::ports::Sleep,
-    types::{Access, Credentials, Denial, Node, Port, Secret},
+    types::{Access, CredentialDigest, Credentials, Denial, Node, Port, Secret},
 };
 
 mod wakes;
@@ -39,7 +41,9 @@ impl Stage {
     }
 
     fn want(&mut self, credentials: &Credentials) -> Act {
-        self.on(Event::Wanted(wanting(credentials, self.now)))
+        let digest = OnceCell::new();
+        let want = wanting(credentials, &digest, self.now);
+        self.on(Event::Wanted(want))
     }
 
     fn route(&mut self) -> Arc<Route> {
@@ -131,22 +135,22 @@ fn a_busy_route_is_asked_for_ahead_of_its_end_and_nobody_waits() {
     let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
     let generation = stage.route().generation;
     stage.now += SECOND * 7 / 10;
-    assert!(stage.entry.route(stage.now).is_some());
+    assert!(stage.entry.route(stage.now, &stage.policy).is_some());
     stage.now += SECOND / 10;
-    assert!(stage.entry.route(stage.now).is_none(), "somebody must come and ask");
+    assert!(stage.entry.route(stage.now, &stage.policy).is_none(), "somebody must come and ask");
     let act = stage.want(&owner());
     assert!(matches!(act.answer, Answer::Go(_)));
     let flight = located_flight(&act);
-    assert!(stage.entry.route(stage.now).is_some(), "the others go on");
+    assert!(stage.entry.route(stage.now, &stage.policy).is_some(), "the others go on");
     assert!(matches!(stage.want(&owner()), Act { answer: Answer::Go(_), launch: None }));
     stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
     stage.now += SECOND * 7 / 10;
-    assert_eq!(stage.entry.route(stage.now).map(|route| route.generation), Some(generation));
+    assert_eq!(stage.entry.route(stage.now, &stage.policy).map(|route| route.generation), Some(generation));
     // A slow catalog: beyond its end the known place serves no more.
     stage.now += SECOND / 10;
     located_flight(&stage.want(&owner()));
     stage.now += SECOND / 4;
-    assert!(stage.entry.route(stage.now).is_none());
+    assert!(stage.entry.route(stage.now, &stage.policy).is_none());
     assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)));
 }
 
@@ -156,7 +160,7 @@ fn a_change_during_the_lookup_ahead_stops_the_known_place() {
     stage.now += SECOND * 8 / 10;
     located_flight(&stage.want(&owner()));
     stage.on(Event::Changed);
-    assert!(stage.entry.route(stage.now).is_none());
+    assert!(stage.entry.route(stage.now, &stage.policy).is_none());
     assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)));
 }
 
@@ -236,14 +240,48 @@ fn a_key_that_changes_for_ever_does_not_hold_for_ever() {
 fn not_there_doubts_its_own_generation_only_and_only_once_in_a_while() {
     let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
     let generation = stage.route().generation;
-    assert!(stage.on(Event::NotThere { generation: Generation(generation.0 + 1) }).launch.is_none());
-    let flight = located_flight(&stage.on(Event::NotThere { generation }));
+    assert!(
+        stage.on(Event::NotThere { generation: Generation(generation.0 + 1), doubt: Doubt::Place }).launch.is_none()
+    );
+    let flight = located_flight(&stage.on(Event::NotThere { generation, doubt: Doubt::Place }));
     assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)), "a doubted route serves nobody");
     stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
     assert_eq!(stage.route().generation, generation);
-    assert!(stage.on(Event::NotThere { generation }).launch.is_none(), "just confirmed");
+    assert!(stage.on(Event::NotThere { generation, doubt: Doubt::Place }).launch.is_none(), "just confirmed");
     stage.now += SECOND;
-    located_flight(&stage.on(Event::NotThere { generation }));
+    located_flight(&stage.on(Event::NotThere { generation, doubt: Doubt::Place }));
+}
+
+#[test]
+fn a_place_found_empty_serves_nobody_also_while_it_was_being_asked_about() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    let generation = stage.route().generation;
+    stage.now += SECOND * 8 / 10;
+    let ahead = located_flight(&stage.want(&owner()));
+    stage.on(Event::NotThere { generation, doubt: Doubt::Place });
+    assert!(stage.entry.route(stage.now, &stage.policy).is_none());
+    let waits = parked(stage.want(&owner()));
+    // That lookup began before the report: its answer is as old as the place.
+    let act = stage.on(Event::Located { flight: ahead, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    let flight = located_flight(&act);
+    assert!(waits.landed().is_none());
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.2", "b"))) });
+    assert!(waits.landed().is_some() && stage.route().generation > generation);
+}
+
+#[test]
+fn a_refused_port_is_asked_about_once_and_keeps_nobody_from_the_others() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    let generation = stage.route().generation;
+    let flight = located_flight(&stage.on(Event::NotThere { generation, doubt: Doubt::Port }));
+    assert_eq!(stage.route().generation, generation, "another port's request goes on");
+    let (credentials, digest) = (owner(), OnceCell::new());
+    let reporter = Want { doubts: true, ..wanting(&credentials, &digest, stage.now) };
+    let waits = parked(stage.on(Event::Wanted(reporter)));
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    assert!(waits.landed().is_some());
+    assert!(matches!(stage.on(Event::Wanted(reporter)).answer, Answer::Go(route) if route.generation == generation));
+    assert!(stage.on(Event::NotThere { generation, doubt: Doubt::Port }).launch.is_none(), "just confirmed");
 }
 
 #[test]
@@ -253,7 +291,7 @@ fn a_report_during_an_outage_does_not_stop_the_traffic() {
     stage.now += SECOND;
     let flight = located_flight(&stage.want(&owner()));
     stage.on(Event::Located { flight, outcome: Err(()) });
-    assert!(stage.on(Event::NotThere { generation }).launch.is_none());
+    assert!(stage.on(Event::NotThere { generation, doubt: Doubt::Place }).launch.is_none());
     assert_eq!(stage.route().generation, generation);
 }
 
@@ -264,14 +302,8 @@ fn whoever_waited_takes_what_was_learned_meanwhile_however_short_the_cache() {
     stage.policy.negative_ttl = Duration::ZERO;
     let since = stage.now;
     let credentials = owner();
-    let want = Want {
-        credentials: &credentials,
-        digest: credentials.digest(),
-        since,
-        room: true,
-        parked: false,
-        may_wake: true,
-    };
+    let digest = OnceCell::new();
+    let want = wanting(&credentials, &digest, since);
     let flight = located_flight(&stage.on(Event::Wanted(want)));
     stage.now += SECOND;
     stage.on(Event::Located { flight, outcome: Ok(Located::Gone(Reason::Unknown)) });
@@ -285,23 +317,24 @@ fn whoever_waited_for_the_lookup_keeps_its_place_before_the_wake() {
     let mut stage = Stage::new();
     stage.policy.max_held_per_sandbox = 2;
     let credentials = owner();
+    let digest = OnceCell::new();
     let first = stage.want(&credentials);
     let flight = located_flight(&first);
     let second = stage.want(&credentials);
     stage.on(Event::Located { flight, outcome: Ok(Located::Asleep(Sleep { barred: None, access: None })) });
     // Both are about to ask again; a third one comes in between.
     assert_eq!(stage.refusal(&credentials), Refusal::TooManyHeld);
-    let want = |since| Want { parked: true, ..wanting(&credentials, since) };
+    let want = |since| Want { parked: true, ..wanting(&credentials, &digest, since) };
+
     let (since, mut parked) = (stage.now, Vec::new());
     for before in [first.answer, second.answer] {
         let after = stage.on(Event::Wanted(want(since)));
         assert!(matches!(after.answer, Answer::Park(_)), "{after:?}");
-        drop(before);
-        parked.push(after);
+        parked.push((before, after));
     }
     assert_eq!((stage.refusal(&credentials), stage.entry.held()), (Refusal::TooManyHeld, 2));
 }
 
-fn wanting(credentials: &Credentials, since: Instant) -> Want<'_> {
-    Want { credentials, digest: credentials.digest(), since, room: true, parked: false, may_wake: true }
+fn wanting<'a>(credentials: &'a Credentials, digest: &'a OnceCell<CredentialDigest>, since: Instant) -> Want<'a> {
+    Want { credentials, digest, since, room: true, parked: false, may_wake: true, doubts: false }
 }

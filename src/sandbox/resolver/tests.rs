@@ -77,14 +77,14 @@ fn resolver(script: &Script) -> Arc<Resolver<Script, Script>> {
         call_timeout: 120 * second,
     };
     let metrics = Metrics::new().expect("metrics");
-    Resolver::new(script.clone(), script.clone(), limits, metrics, Handle::current())
+    Resolver::new(script.clone(), script.clone(), limits, metrics, Handle::current(), Shutdown::default())
 }
 
 async fn resolve(resolver: &Arc<Resolver<Script, Script>>, hold: &mut Hold) -> Result<Arc<Route>, Unresolved> {
     let sandbox = SandboxId::new("a").expect("an id");
     let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
     let trigger = || Trigger { client: [127, 0, 0, 1].into(), user_agent: "".into(), path: "/".into() };
-    let ask = Ask { sandbox: &sandbox, credentials: &credentials, trigger: &trigger };
+    let ask = Ask { sandbox: &sandbox, credentials: &credentials, trigger: &trigger, doubts: false };
     resolver.resolve(&ask, hold, Instant::now()).await
 }
 
@@ -109,7 +109,7 @@ async fn a_transition_is_waited_out() {
     let script = Script::new([asleep(), transitioning(), transitioning(), transitioning(), woken()]);
     let mut hold = Hold::new(HOLD);
     assert!(resolve(&resolver(&script), &mut hold).await.is_ok());
-    assert!(hold.saw_wake() && hold.held > 700 * MS * 3 / 4);
+    assert!(hold.saw_wake() && hold.held() > 700 * MS * 3 / 4);
     script.assert_used_up();
 }
 
@@ -129,7 +129,7 @@ async fn a_wake_that_outlasts_the_hold_goes_on_for_the_next_request() {
     assert_eq!(resolve(&resolver, &mut Hold::new(HOLD)).await.map(drop), Err(Unresolved::HoldTimeout));
     let mut hold = Hold::new(HOLD);
     assert!(resolve(&resolver, &mut hold).await.is_ok());
-    assert!(hold.held < HOLD);
+    assert!(hold.held() < HOLD);
     script.assert_used_up();
 }
 
@@ -174,7 +174,7 @@ async fn a_sandbox_that_sleeps_again_at_once_is_woken_once_more_and_then_told() 
     let mut hold = Hold::new(HOLD);
     for _ in 0..2 {
         let route = resolve(&resolver, &mut hold).await.expect("a route");
-        resolver.report(&sandbox, route.generation);
+        resolver.report(&sandbox, route.generation, Doubt::Place);
     }
     assert_eq!(resolve(&resolver, &mut hold).await.map(drop), Err(Unresolved::Restless));
     script.assert_used_up();
@@ -205,5 +205,43 @@ async fn a_full_house_refuses_at_once_and_asks_nobody() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     drop(seats);
     assert_eq!(resolve(&resolver, &mut Hold::new(HOLD)).await.map(drop), Err(Unresolved::Unavailable));
+    script.assert_used_up();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_catalog_that_hangs_longer_than_a_request_may_wait_is_an_outage_not_a_slow_wake() {
+    let script = Script::new([(MS, Told::Hangs)]);
+    let outcome = resolve(&resolver(&script), &mut Hold::new(Duration::from_secs(1))).await;
+    assert_eq!(outcome.map(drop), Err(Unresolved::Unavailable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_held_at_the_end_is_told_that_it_is_the_end() {
+    let script = Script::new([asleep(), (MS, Told::Hangs)]);
+    let resolver = resolver(&script);
+    let mut hold = Hold::new(HOLD);
+    let mut held = Box::pin(resolve(&resolver, &mut hold));
+    assert!(futures_util::poll!(&mut held).is_pending());
+    tokio::time::sleep(3 * MS).await;
+    // The lookup has landed; now the wake takes off.
+    assert!(futures_util::poll!(&mut held).is_pending());
+    tokio::time::sleep(3 * MS).await;
+    resolver.shutdown.cut().cancel();
+    assert_eq!(held.await.map(drop), Err(Unresolved::Draining));
+    script.assert_used_up();
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookups_beyond_the_bound_wait_for_their_turn() {
+    let script = Script::new([(MS, Told::Located(Ok(Located::Running(place()))))]);
+    let resolver = resolver(&script);
+    let others = resolver.lookups.clone().acquire_many_owned(u32::try_from(MAX_LOOKUPS).expect("small")).await;
+    let mut hold = Hold::new(HOLD);
+    let mut waits = Box::pin(resolve(&resolver, &mut hold));
+    assert!(futures_util::poll!(&mut waits).is_pending());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(futures_util::poll!(&mut waits).is_pending());
+    drop(others);
+    assert!(waits.await.is_ok());
     script.assert_used_up();
 }

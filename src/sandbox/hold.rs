@@ -1,0 +1,94 @@
+//! The time that one request may be held, and what it used of it.
+
+use std::{cell::OnceCell, time::Duration};
+
+use tokio::time::Instant;
+
+use super::bell::Ending;
+use crate::types::CredentialDigest;
+
+/// Time spent otherwise (the sandbox thinks, the client uploads) does not count.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    left: Duration,
+    /// The caller's credentials, digested when first needed.
+    pub(super) digest: OnceCell<CredentialDigest>,
+    /// Wakes that this request saw succeed.
+    wakes: u8,
+    /// The control plane said "still transitioning" while this request waited.
+    pub(super) transitioning: bool,
+    /// Only waiting for a wake is being held now: the exchange is under way, and lookups are made beside it.
+    beside: bool,
+    since: Option<Instant>,
+    held: Duration,
+}
+
+/// A sandbox that is gone again right after its wake is woken once more for the same request.
+const MAX_WAKES: u8 = 2;
+
+impl Hold {
+    /// Nothing used yet of `budget`.
+    pub(crate) fn new(budget: Duration) -> Self {
+        Self {
+            left: budget,
+            digest: OnceCell::new(),
+            wakes: 0,
+            transitioning: false,
+            beside: false,
+            since: None,
+            held: Duration::ZERO,
+        }
+    }
+
+    /// The same request, while its exchange is under way: a whole budget again, but no more wakes, or one
+    /// that stays open would wake its sandbox for ever.
+    pub(crate) fn renew(&mut self, budget: Duration) {
+        self.left = budget;
+        self.beside = true;
+    }
+
+    /// When a request that is held from `now` on has waited enough.
+    pub(crate) fn deadline(&self, now: Instant) -> Instant {
+        now + self.left
+    }
+
+    /// How long it was held in all, up to now.
+    pub(crate) fn held(&self) -> Duration {
+        self.held + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether a wake ended while it was held.
+    pub(crate) fn saw_wake(&self) -> bool {
+        self.wakes > 0
+    }
+
+    pub(super) fn may_wake(&self) -> bool {
+        self.wakes < MAX_WAKES
+    }
+
+    /// It waits from now on.
+    pub(super) fn begin(&mut self, for_wake: bool) {
+        if self.since.is_none() && (for_wake || !self.beside) {
+            self.since = Some(Instant::now());
+        }
+    }
+
+    /// What it waited for has ended so.
+    pub(super) fn saw(&mut self, ending: Ending) {
+        self.wakes += u8::from(ending == Ending::Woken);
+        self.transitioning |= ending == Ending::Transitioning;
+    }
+
+    /// It waits no longer; also to be called when the waiting was broken off.
+    pub(crate) fn end(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.spend(since.elapsed());
+        }
+    }
+
+    /// Time spent as if it were held: dialling a port that is about to open.
+    pub(crate) fn spend(&mut self, time: Duration) {
+        self.held += time;
+        self.left = self.left.saturating_sub(time);
+    }
+}
