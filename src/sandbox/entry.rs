@@ -63,11 +63,9 @@ pub(crate) struct Locating {
     pub(crate) bell: Bell,
     /// The place that was known before; outlives a catalog outage.
     pub(crate) known: Option<Known>,
-    /// Somebody found the known place empty.
-    doubted: bool,
-    /// And not only one port of it: it serves nobody until the answer is here.
-    suspect: bool,
-    /// That was after the flight began: its answer may be as old as the place, and is void.
+    /// What somebody found empty. A place in doubt serves nobody until the answer is here.
+    doubt: Option<Doubt>,
+    /// The place was found empty after the flight began: its answer may be as old, and is void.
     overtaken: bool,
     /// Something changed since the flight began: its answer is void.
     changed: bool,
@@ -183,7 +181,7 @@ impl Entry {
             }
             State::Resuming(resuming) => resuming.wanted(want, room, step),
             State::Locating(locating) => match locating.serving(now, policy) {
-                Some(route) if !(want.doubts && locating.doubted) => Act::answer(Answer::Go(route.clone())),
+                Some(route) if !(want.doubts && locating.doubt.is_some()) => Act::answer(Answer::Go(route.clone())),
                 _ if room => Act::answer(Answer::Park(locating.bell.ticket())),
                 _ => Act::refuse(Refusal::TooManyHeld),
             },
@@ -226,14 +224,14 @@ impl Entry {
             locating.voided += 1;
             return Act { answer: Answer::None, launch: Some(Launch::Locate { flight: locating.flight }) };
         }
-        let State::Locating(Locating { bell, known, doubted, changed, .. }) = std::mem::take(&mut self.state) else {
+        let State::Locating(Locating { bell, known, doubt, changed, .. }) = std::mem::take(&mut self.state) else {
             return Act::NONE;
         };
         // Taken although something changed: good enough for those who wait, for nobody after them.
         let fresh = |ttl: Duration| Fresh::new(now, if changed { Duration::ZERO } else { ttl });
         self.state = match outcome {
             Ok(Located::Running(placement)) => {
-                State::Running(Known::confirmed(placement, known, doubted, serial, fresh(policy.ttl)))
+                State::Running(Known::confirmed(placement, known, doubt.is_some(), serial, fresh(policy.ttl)))
             }
             Ok(Located::Asleep(sleep)) => {
                 State::Asleep(Asleep { sleep: Some(sleep), fresh: fresh(policy.negative_ttl) })
@@ -246,7 +244,7 @@ impl Entry {
                     State::Running(Known {
                         fresh: Some(fresh(policy.ttl.min(policy.outage_ttl()))),
                         failing: true,
-                        doubted: if doubted { Some(now) } else { known.doubted },
+                        doubted: if doubt.is_some() { Some(now) } else { known.doubted },
                         ..known
                     })
                 }
@@ -337,7 +335,8 @@ impl Entry {
         }
         let known = known.clone();
         if let State::Locating(locating) = &mut self.state {
-            locating.doubt(doubt);
+            // Doubt about the place outweighs doubt about a port.
+            locating.doubt = locating.doubt.max(Some(doubt));
             locating.overtaken |= doubt == Doubt::Place;
             return Act::NONE;
         }
@@ -366,31 +365,14 @@ impl Entry {
 impl Locating {
     fn take_off(known: Option<Known>, doubt: Option<Doubt>, step: Step) -> (Self, Launch) {
         let flight = FlightId(step.serial);
-        let mut locating = Self {
-            flight,
-            bell: Bell::new(),
-            known,
-            doubted: false,
-            suspect: false,
-            overtaken: false,
-            changed: false,
-            voided: 0,
-        };
-        if let Some(doubt) = doubt {
-            locating.doubt(doubt);
-        }
+        let locating = Self { flight, bell: Bell::new(), known, doubt, overtaken: false, changed: false, voided: 0 };
         (locating, Launch::Locate { flight })
-    }
-
-    fn doubt(&mut self, doubt: Doubt) {
-        self.doubted = true;
-        self.suspect |= doubt == Doubt::Place;
     }
 
     /// The known place, where it may still be used: the lookup came ahead of its end, or the catalog fails
     /// and it serves from memory meanwhile.
     fn serving(&self, now: Instant, policy: &Policy) -> Option<&Arc<Route>> {
-        let known = self.known.as_ref().filter(|_| !self.suspect)?;
+        let known = self.known.as_ref().filter(|_| self.doubt != Some(Doubt::Place))?;
         let serves = known.fresh.is_some_and(|fresh| fresh.lasts(now)) || known.outlives_outage(now, policy);
         serves.then_some(&known.route)
     }

@@ -44,6 +44,7 @@ pub(crate) struct Step {
 }
 
 /// One request that wants the sandbox.
+#[expect(clippy::struct_excessive_bools, reason = "facts about one request, each read in one place")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Want<'a> {
     pub(crate) credentials: &'a Credentials,
@@ -67,13 +68,13 @@ impl Want<'_> {
     }
 }
 
-/// What was found empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What was found empty; the graver the later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doubt {
-    /// The place: no request for this sandbox will find it there.
-    Place,
     /// One port: others may well be served.
     Port,
+    /// The place: no request for this sandbox will find it there.
+    Place,
 }
 
 /// What happens to a sandbox.

@@ -257,7 +257,8 @@ impl World {
         }
         let doubt = if self.rng.bool() { Doubt::Place } else { Doubt::Port };
         self.apply(Event::NotThere { generation, doubt });
-        if matches!(&self.entry.state, State::Locating(locating) if locating.suspect && doubt == Doubt::Place) {
+        if matches!(&self.entry.state, State::Locating(locating) if locating.doubt == Some(Doubt::Place) && doubt == Doubt::Place)
+        {
             // A lookup that this report launched has this very number.
             self.reported = Some((generation, self.serial - 1));
         }

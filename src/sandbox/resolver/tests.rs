@@ -220,14 +220,14 @@ async fn whoever_is_held_at_the_end_is_told_that_it_is_the_end() {
     let script = Script::new([asleep(), (MS, Told::Hangs)]);
     let resolver = resolver(&script);
     let mut hold = Hold::new(HOLD);
-    let mut held = Box::pin(resolve(&resolver, &mut hold));
-    assert!(futures_util::poll!(&mut held).is_pending());
+    let mut waits = Box::pin(resolve(&resolver, &mut hold));
+    assert!(futures_util::poll!(&mut waits).is_pending());
     tokio::time::sleep(3 * MS).await;
     // The lookup has landed; now the wake takes off.
-    assert!(futures_util::poll!(&mut held).is_pending());
+    assert!(futures_util::poll!(&mut waits).is_pending());
     tokio::time::sleep(3 * MS).await;
     resolver.shutdown.cut().cancel();
-    assert_eq!(held.await.map(drop), Err(Unresolved::Draining));
+    assert_eq!(waits.await.map(drop), Err(Unresolved::Draining));
     script.assert_used_up();
 }
 
