@@ -88,12 +88,11 @@ impl Failure {
             Self::Misrouted(_) | Self::InternalRoute | Self::Locked(_) => Blame::Client,
             Self::Unresolved(unresolved) => match unresolved {
                 Unresolved::Gone(_) | Unresolved::Denied(_) | Unresolved::Exhausted(_) => Blame::Client,
-                Unresolved::TooManyHeld => Blame::Edge,
+                Unresolved::TooManyHeld | Unresolved::Draining => Blame::Edge,
                 Unresolved::Unavailable
                 | Unresolved::StillTransitioning
                 | Unresolved::HoldTimeout
                 | Unresolved::Restless => Blame::ControlPlane,
-                Unresolved::Draining => Blame::Edge,
             },
             Self::NoNode | Self::NodeUnreachable(_) => Blame::ControlPlane,
             Self::TooManyConnections => Blame::Edge,

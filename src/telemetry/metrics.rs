@@ -74,7 +74,7 @@ impl Metrics {
         }))
     }
 
-    /// `client_proxy_requests_total{origin,status,error}`; status 0: the client left before an answer.
+    /// `client_proxy_requests_total{origin,status,error}`; status 499: the client left before an answer.
     pub(crate) fn request(&self, origin: Origin, status: u16, error: &'static str) {
         let key = (origin, status, error);
         if let Some(counter) = self.requests.get(&key) {
