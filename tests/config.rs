@@ -81,7 +81,7 @@ fn nothing_written_means_the_defaults() {
         assert_eq!(upstream.mode, Mode::Node);
         assert_eq!(upstream.response_header_timeout, None);
         assert!(upstream.rewrite_shared_host && !upstream.allow_loopback);
-        assert_eq!(shutdown.grace(), secs(86_415));
+        assert_eq!(shutdown.grace(), secs(86_417));
         assert_eq!((log.format, log.access), (LogFormat::Auto, AccessLog::All));
     }
 }

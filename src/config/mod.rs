@@ -288,7 +288,8 @@ pub struct Shutdown {
 impl Shutdown {
     /// What a platform must allow between asking the process to end and ending it.
     pub fn grace(&self) -> Duration {
-        self.drain_delay + self.drain_timeout
+        // What is cut at the end has a second for its last words, and the process one to end.
+        self.drain_delay + self.drain_timeout + Duration::from_secs(2)
     }
 }
 

@@ -89,13 +89,17 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 Sent::Missing(missing) => missing,
             };
             self.handler.resolver.report(self.ask.sandbox, route.generation, self.doubt(&missing));
-            if sending == MAX_SENDINGS || !self.upload.repeatable() {
+            if sending == MAX_SENDINGS {
                 return self.told(missing);
             }
             self.ask.doubts = true;
             let next = self.resolve(Instant::now(), context).await?;
             if next.generation == route.generation {
                 return self.told(missing);
+            }
+            if !self.upload.repeatable() {
+                // It was the node that spoke: "not found" would be a lie about a sandbox that is elsewhere.
+                return Err(Failure::Moved);
             }
             self.handler.site.metrics.retry("not_there");
             route = next;

@@ -123,7 +123,7 @@ fn tell(failure: &Failure, context: &Context, status: StatusCode) {
     match failure.blame() {
         Blame::Client => tracing::debug!(request_id, sandbox, code, %status, error = %failure, "refused"),
         Blame::Sandbox => tracing::info!(request_id, sandbox, code, %status, error = %failure, "the sandbox failed"),
-        Blame::Edge => tracing::warn!(request_id, sandbox, code, %status, error = %failure, "refused for lack of room"),
+        Blame::Edge => tracing::warn!(request_id, sandbox, code, %status, error = %failure, "refused by this proxy"),
         Blame::ControlPlane => {
             tracing::warn!(request_id, sandbox, code, %status, error = %failure, "the control plane failed");
         }
@@ -131,7 +131,11 @@ fn tell(failure: &Failure, context: &Context, status: StatusCode) {
 }
 
 fn credentials(headers: &HeaderMap, target: &Target) -> Credentials {
-    let token = |name| headers.get(name).map(|value: &HeaderValue| Secret::new(value.as_bytes()));
+    // Repeated, it is one list (RFC 9110 §5.3), and no token: nobody gets to show several keys.
+    let token = |name: HeaderName| {
+        let values: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+        (!values.is_empty()).then(|| Secret::new(values.join(&b", "[..])))
+    };
     Credentials { port: target.port, traffic_token: token(TRAFFIC_TOKEN), access_token: token(ACCESS_TOKEN) }
 }
 

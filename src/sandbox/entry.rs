@@ -60,6 +60,8 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Locating {
     flight: FlightId,
+    /// When it was first asked.
+    since: Instant,
     pub(crate) bell: Bell,
     /// The place that was known before; outlives a catalog outage.
     pub(crate) known: Option<Known>,
@@ -76,6 +78,8 @@ pub(crate) struct Locating {
 /// Void answers after which the next one is taken: a key that changes faster than the catalog answers
 /// must not hold its requests for ever.
 const MAX_VOIDED: u8 = 3;
+/// A catalog that takes longer is slow: what is known serves meanwhile, as when it is down.
+const SLOW: Duration = Duration::from_millis(250);
 
 impl Entry {
     /// Takes the event in and says what is to be done.
@@ -182,8 +186,15 @@ impl Entry {
             State::Resuming(resuming) => resuming.wanted(want, room, step),
             State::Locating(locating) => match locating.serving(now, policy) {
                 Some(route) if !(want.doubts && locating.doubt.is_some()) => Act::answer(Answer::Go(route.clone())),
-                _ if room => Act::answer(Answer::Park(locating.bell.ticket())),
-                _ => Act::refuse(Refusal::TooManyHeld),
+                _ if room => {
+                    let slow = locating.known.is_some().then_some(locating.since + SLOW).filter(|slow| *slow > now);
+                    Act::answer(Answer::Park(locating.bell.ticket().recheck(slow)))
+                }
+                // Rather from memory than not at all.
+                _ => match locating.known.as_ref().filter(|known| known.outlives_slowness(now, policy)) {
+                    Some(known) if locating.doubt.is_none() => Act::answer(Answer::Go(known.route.clone())),
+                    _ => Act::refuse(Refusal::TooManyHeld),
+                },
             },
             // Nothing known, or no longer.
             _ => {
@@ -365,15 +376,18 @@ impl Entry {
 impl Locating {
     fn take_off(known: Option<Known>, doubt: Option<Doubt>, step: Step) -> (Self, Launch) {
         let flight = FlightId(step.serial);
-        let locating = Self { flight, bell: Bell::new(), known, doubt, overtaken: false, changed: false, voided: 0 };
+        let since = step.now;
+        let locating =
+            Self { flight, since, bell: Bell::new(), known, doubt, overtaken: false, changed: false, voided: 0 };
         (locating, Launch::Locate { flight })
     }
 
-    /// The known place, where it may still be used: the lookup came ahead of its end, or the catalog fails
-    /// and it serves from memory meanwhile.
+    /// The known place, where it may still be used: the lookup came ahead of its end, or the catalog fails or
+    /// is slow, and it serves from memory meanwhile.
     fn serving(&self, now: Instant, policy: &Policy) -> Option<&Arc<Route>> {
         let known = self.known.as_ref().filter(|_| self.doubt != Some(Doubt::Place))?;
-        let serves = known.fresh.is_some_and(|fresh| fresh.lasts(now)) || known.outlives_outage(now, policy);
+        let slow = now >= self.since + SLOW && known.outlives_slowness(now, policy);
+        let serves = slow || known.fresh.is_some_and(|fresh| fresh.lasts(now)) || known.outlives_outage(now, policy);
         serves.then_some(&known.route)
     }
 }

@@ -44,7 +44,7 @@ pub(super) async fn look(api: &Api, id: &SandboxId, node_pointer: &str) -> Resul
         let answer = api.detail(id).await?;
         match answer.status {
             StatusCode::OK => Found::read(&answer.json()?, id, node_pointer),
-            StatusCode::NOT_FOUND => Ok(Found::Gone(answer.reason())),
+            StatusCode::NOT_FOUND => Ok(Found::Gone(answer.reason()?)),
             _ => Err(answer.unexpected()),
         }
     };

@@ -47,7 +47,7 @@ impl RestResumer {
         let answer = answer.map_err(unavailable)?;
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => {}
-            StatusCode::NOT_FOUND => return Err(WakeError::Gone(answer.reason())),
+            StatusCode::NOT_FOUND => return Err(answer.reason().map_or_else(unavailable, WakeError::Gone)),
             StatusCode::FORBIDDEN => return Err(WakeError::Denied(Denial::Denied)),
             StatusCode::CONFLICT => return Err(WakeError::Transitioning),
             StatusCode::TOO_MANY_REQUESTS => return Err(self.exhausted(&answer)),

@@ -131,16 +131,17 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(|error| format!("the answer is not JSON: {error}"))
     }
 
-    /// What an error's body says was the reason that the sandbox is not there.
-    pub(super) fn reason(&self) -> Reason {
-        let body = self.json().unwrap_or_default();
-        match body.get("error_code").and_then(Value::as_str) {
+    /// What an error's body says was the reason that the sandbox is not there. A body that is no JSON object
+    /// is not the API's: a gateway in front of it, or the wrong URL, says nothing of sandboxes.
+    pub(super) fn reason(&self) -> Result<Reason, Fault> {
+        let body = self.json().ok().filter(Value::is_object).ok_or_else(|| self.unexpected())?;
+        Ok(match body.get("error_code").and_then(Value::as_str) {
             Some("killed") => Reason::Killed,
             Some("expired") => Reason::Expired,
             Some("filesystem_only") => Reason::FilesystemOnly,
             Some("auto_resume_off") => Reason::AutoResumeOff,
             _ => Reason::Unknown,
-        }
+        })
     }
 
     /// What an operator reads of a status that is no answer.

@@ -78,7 +78,12 @@ impl Known {
 
     /// Whether it serves while the catalog, which failed last time, is asked again.
     pub(crate) fn outlives_outage(&self, now: Instant, policy: &Policy) -> bool {
-        self.failing && self.fresh.is_some() && now < self.confirmed + policy.stale_if_error
+        self.failing && self.outlives_slowness(now, policy)
+    }
+
+    /// Whether it serves while the catalog takes its time. Against a pushed change nothing does.
+    pub(crate) fn outlives_slowness(&self, now: Instant, policy: &Policy) -> bool {
+        self.fresh.is_some() && now < self.confirmed + policy.stale_if_error
     }
 }
 

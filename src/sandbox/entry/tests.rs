@@ -146,12 +146,25 @@ fn a_busy_route_is_asked_for_ahead_of_its_end_and_nobody_waits() {
     stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
     stage.now += SECOND * 7 / 10;
     assert_eq!(stage.entry.route(stage.now, &stage.policy).map(|route| route.generation), Some(generation));
-    // A slow catalog: beyond its end the known place serves no more.
-    stage.now += SECOND / 10;
-    located_flight(&stage.want(&owner()));
-    stage.now += SECOND / 4;
-    assert!(stage.entry.route(stage.now, &stage.policy).is_none());
+}
+
+#[test]
+fn a_slow_catalog_is_waited_for_a_moment_and_then_what_is_known_serves() {
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    stage.policy.max_held_per_sandbox = 1;
+    stage.now += SECOND;
+    let act = stage.want(&owner());
+    let (flight, ticket) = (located_flight(&act), parked(act));
+    // One waits; those for whom there is no room are served rather than refused.
+    assert!(matches!(stage.want(&owner()).answer, Answer::Go(_)));
+    stage.now += SLOW;
+    assert!(stage.entry.route(stage.now, &stage.policy).is_some());
+    drop(ticket);
+    stage.now += MINUTE;
+    assert!(stage.entry.route(stage.now, &stage.policy).is_none(), "not for ever");
     assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)));
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    assert_eq!(stage.refusal(&owner()), Refusal::Unavailable);
 }
 
 #[test]
