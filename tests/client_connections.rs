@@ -22,27 +22,6 @@ async fn once(client: &mut Raw, node: &Node, upstream: &mut Option<Raw>) {
 }
 
 #[tokio::test]
-async fn the_time_for_a_head_is_not_the_idle_time_between_requests() {
-    let node = Node::start().await;
-    let proxy = node.proxy_with("server.header_read_timeout = \"300ms\"");
-    let (mut client, mut upstream) = (Raw::connect(proxy.address).await, None);
-    for _ in 0..2 {
-        once(&mut client, &node, &mut upstream).await;
-        // Begun after the client's last byte; when they have been sent away, the client has been idle longer.
-        let mut silent = Raw::connect(proxy.address).await;
-        let mut half = Raw::connect(proxy.address).await;
-        half.write("GET / HTTP/1.1\r\nHo").await;
-        silent.is_left().await;
-        half.is_left().await;
-    }
-    once(&mut client, &node, &mut upstream).await;
-    // Half a head is too slow on a connection that has served, too.
-    client.write(&get("/")[..20]).await;
-    client.is_left().await;
-    proxy.is_idle().await;
-}
-
-#[tokio::test]
 async fn a_head_that_comes_slowly_but_in_time_is_served() {
     let node = Node::start().await;
     let proxy = node.proxy();

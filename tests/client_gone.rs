@@ -7,17 +7,15 @@ mod support;
 use std::time::Duration;
 
 use support::{
-    Proxy, Raw,
+    PATIENCE, Proxy, Raw,
     binary::Binary,
     wire::{BlackHole, HOST, Node, OK, get, node_mode},
+    within_a_second,
 };
 use tokio::{
     io::AsyncWriteExt as _,
     time::{Instant, timeout},
 };
-
-/// Promised is a second; the machine may be busy.
-const SOON: Duration = Duration::from_secs(4);
 
 #[derive(Clone, Copy, Debug)]
 enum Leaving {
@@ -29,28 +27,30 @@ enum Leaving {
 
 const ALL: [Leaving; 3] = [Leaving::Close, Leaving::Reset, Leaving::HalfClose];
 
-/// The client leaves; the upstream must see it soon, and everything must be counted back.
-async fn leaves(mut client: Raw, how: Leaving, mut upstream: Raw, proxy: &Proxy) {
+impl Leaving {
+    /// The client leaves; what is left of its connection.
+    async fn of(self, mut client: Raw) -> Option<Raw> {
+        match self {
+            Self::Close => drop(client),
+            Self::Reset => client.reset(),
+            Self::HalfClose => {
+                client.half_close().await;
+                return Some(client);
+            }
+        }
+        None
+    }
+}
+
+/// The client leaves: how long until the upstream has seen it. Everything must be counted back.
+async fn leaves(client: Raw, how: Leaving, mut upstream: Raw, proxy: &Proxy) -> Duration {
     let start = Instant::now();
-    let rest = match how {
-        Leaving::Close => {
-            drop(client);
-            None
-        }
-        Leaving::Reset => {
-            client.reset();
-            None
-        }
-        Leaving::HalfClose => {
-            client.half_close().await;
-            Some(client)
-        }
-    };
+    let rest = how.of(client).await;
     upstream.is_left().await;
-    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    let seen = start.elapsed();
     drop(rest);
-    proxy.is_idle().await;
-    proxy.metric_becomes("client_proxy_upstream_connections", 0.0).await;
+    proxy.is_idle_upstream_too().await;
+    seen
 }
 
 fn post(framing: &str, body: &str) -> String {
@@ -58,7 +58,7 @@ fn post(framing: &str, body: &str) -> String {
 }
 
 #[tokio::test]
-async fn while_the_answer_is_awaited() {
+async fn a_client_that_leaves_before_its_answer_ends_the_work_for_it() {
     let node = Node::start().await;
     let proxy = node.proxy();
     let mut gone = 0.0;
@@ -72,110 +72,112 @@ async fn while_the_answer_is_awaited() {
         post("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n") + &get("/"),
     ] {
         for how in ALL {
-            let mut client = Raw::connect(proxy.address).await;
-            client.write(&request).await;
-            let mut upstream = node.accept().await;
-            upstream.head().await;
-            leaves(client, how, upstream, &proxy).await;
-            gone += 1.0;
-            let counter = "client_proxy_requests_total{origin=\"proxy\",status=\"499\",error=\"client_closed\"}";
-            assert_eq!(proxy.metric(counter).await, gone, "{how:?} {request:?}");
-            assert!(node.nobody_knocks(), "what was pipelined is not served any more");
+            within_a_second(&format!("{how:?} {request:?}"), async || {
+                let (client, upstream, _) = node.exchange(&proxy, &request).await;
+                let seen = leaves(client, how, upstream, &proxy).await;
+                gone += 1.0;
+                let counter = "client_proxy_requests_total{origin=\"proxy\",status=\"499\",error=\"client_closed\"}";
+                assert_eq!(proxy.metric(counter).await, gone, "{how:?} {request:?}");
+                assert!(node.nobody_knocks(), "what was pipelined is not served any more");
+                seen
+            })
+            .await;
         }
     }
 }
 
 #[tokio::test]
-async fn during_a_download_that_pauses() {
+async fn a_client_that_leaves_a_download_that_pauses_ends_it() {
     let node = Node::start().await;
     let proxy = node.proxy();
+    let mut begun = 0.0;
     for (framing, part) in
         [("Content-Length: 9", "half"), ("Transfer-Encoding: chunked", "4\r\nhalf\r\n"), ("X: y", "half")]
     {
         for request in [get("/"), post("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n"), get("/").repeat(2)] {
             for how in ALL {
-                let mut client = Raw::connect(proxy.address).await;
-                client.write(&request).await;
-                let mut upstream = node.accept().await;
-                upstream.head().await;
-                if request.ends_with("0\r\n\r\n") {
-                    upstream.read_until("0\r\n\r\n").await;
-                }
-                upstream.write(format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{part}")).await;
-                client.read_until("half").await;
-                leaves(client, how, upstream, &proxy).await;
+                within_a_second(&format!("{how:?} {framing:?} {request:?}"), async || {
+                    let (mut client, mut upstream, _) = node.exchange(&proxy, &request).await;
+                    if request.ends_with("0\r\n\r\n") {
+                        upstream.read_until("0\r\n\r\n").await;
+                    }
+                    upstream.write(format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n{part}")).await;
+                    client.read_until("half").await;
+                    begun += 1.0;
+                    leaves(client, how, upstream, &proxy).await
+                })
+                .await;
             }
         }
     }
-    assert_eq!(proxy.metric("client_proxy_requests_total{origin=\"sandbox\",status=\"200\",error=\"\"}").await, 27.0);
+    let served = "client_proxy_requests_total{origin=\"sandbox\",status=\"200\",error=\"\"}";
+    assert_eq!(proxy.metric(served).await, begun);
 }
 
 #[tokio::test]
-async fn during_a_download_that_does_not_end() {
+async fn a_client_that_leaves_a_download_without_end_ends_it() {
     let node = Node::start().await;
     let proxy = node.proxy();
     for reads in [true, false] {
         for how in ALL {
-            let mut client = Raw::connect(proxy.address).await;
-            client.write(get("/")).await;
-            let mut upstream = node.accept().await;
-            upstream.head().await;
-            upstream.write("HTTP/1.1 200 OK\r\n\r\n").await;
-            client.head().await;
-            let start = Instant::now();
-            let sending = tokio::spawn(async move {
-                let block = [7; 16 * 1024];
-                while upstream.0.write_all(&block).await.is_ok() {}
-            });
-            if reads {
-                client.exactly(100_000).await;
-            }
-            match how {
-                Leaving::Close => drop(client),
-                Leaving::Reset => client.reset(),
-                Leaving::HalfClose => {
-                    client.half_close().await;
-                    timeout(SOON, sending).await.expect("soon").expect("no panic");
-                    proxy.is_idle().await;
-                    continue;
+            within_a_second(&format!("{how:?}, reads {reads}"), async || {
+                let (mut client, mut upstream, _) = node.exchange(&proxy, get("/")).await;
+                upstream.write("HTTP/1.1 200 OK\r\n\r\n").await;
+                client.head().await;
+                let sending = tokio::spawn(async move {
+                    let block = [7; 16 * 1024];
+                    while upstream.0.write_all(&block).await.is_ok() {}
+                });
+                if reads {
+                    client.exactly(100_000).await;
                 }
-            }
-            timeout(SOON, sending).await.expect("soon").expect("no panic");
-            assert!(start.elapsed() < SOON);
-            proxy.is_idle().await;
+                let start = Instant::now();
+                let rest = how.of(client).await;
+                timeout(PATIENCE, sending).await.expect("an end").expect("no panic");
+                let seen = start.elapsed();
+                drop(rest);
+                proxy.is_idle_upstream_too().await;
+                seen
+            })
+            .await;
         }
     }
 }
 
 #[tokio::test]
-async fn during_an_upload_that_nobody_reads() {
+async fn a_client_that_leaves_an_upload_that_nobody_reads_ends_it() {
     let node = Node::start().await;
     let proxy = node.proxy();
     for framing in ["Content-Length: 1000000000", "Transfer-Encoding: chunked"] {
         for how in [Leaving::Close, Leaving::Reset] {
-            let mut client = Raw::connect(proxy.address).await;
-            client.write(post(framing, "")).await;
-            let mut upstream = node.accept().await;
-            upstream.head().await;
-            // Until every buffer on the way is full.
-            let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
-            let plain = vec![7; 0x10000];
-            let block: &[u8] = if framing.ends_with("chunked") { chunk.as_bytes() } else { &plain };
-            while timeout(Duration::from_millis(200), client.0.write_all(block)).await.is_ok() {}
-            leaves(client, how, upstream, &proxy).await;
+            within_a_second(&format!("{how:?} {framing:?}"), async || {
+                let (mut client, upstream, _) = node.exchange(&proxy, post(framing, "")).await;
+                // Until every buffer on the way is full.
+                let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
+                let plain = vec![7; 0x10000];
+                let block: &[u8] = if framing.ends_with("chunked") { chunk.as_bytes() } else { &plain };
+                while timeout(Duration::from_millis(200), client.0.write_all(block)).await.is_ok() {}
+                leaves(client, how, upstream, &proxy).await
+            })
+            .await;
         }
     }
 }
 
 #[tokio::test]
-async fn while_the_node_is_dialled() {
+async fn a_client_that_leaves_while_the_node_is_dialled_is_counted_off() {
     let hole = BlackHole::dig();
     let proxy = Proxy::start(&node_mode(hole.address, "upstream.connect_timeout = \"60s\""));
-    let mut client = Raw::connect(proxy.address).await;
-    client.write(get("/")).await;
-    proxy.metric_becomes("client_proxy_connections", 1.0).await;
-    drop(client);
-    proxy.is_idle().await;
+    within_a_second("nothing is under way", async || {
+        let mut client = Raw::connect(proxy.address).await;
+        client.write(get("/")).await;
+        proxy.metric_becomes("client_proxy_connections", 1.0).await;
+        let left = Instant::now();
+        drop(client);
+        proxy.is_idle().await;
+        left.elapsed()
+    })
+    .await;
 }
 
 #[tokio::test]

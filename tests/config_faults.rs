@@ -22,7 +22,7 @@ fn one(file: &str, key: &str, line: usize, wrong: &str, remedy: &str) {
 
 #[test]
 #[rustfmt::skip] // one case a line
-fn values_of_the_wrong_kind() {
+fn values_of_the_wrong_kind_are_faults() {
     for (file, key, wrong, remedy) in [
         ("server.workers = '4'", "server.workers", "is a string", "integer from 0 to 1024"),
         ("server.workers = 1.5", "server.workers", "is a float", "integer"),
@@ -46,7 +46,7 @@ fn values_of_the_wrong_kind() {
 
 #[test]
 #[rustfmt::skip] // one case a line
-fn values_out_of_their_range_or_form() {
+fn values_out_of_their_range_or_form_are_faults() {
     for (key, value, wrong, remedy) in [
         ("server.workers", "-1", "out of range", "from 0 to 1024"),
         ("server.workers", "99999999999999999999", "out of range", "from 0 to 1024"),
@@ -116,7 +116,7 @@ fn elements_of_lists_have_their_own_lines() {
 
 #[test]
 #[rustfmt::skip] // one case a line
-fn values_of_the_tables_in_use() {
+fn values_of_the_tables_in_use_are_checked() {
     let file = "resume.kind = 'rest'\ncatalog.kind = 'rest'\nresume.rest.api_key = 'k'\n";
     for (key, value, wrong, remedy) in [
         ("url", "", "not a URL", "http://127.0.0.1:3000"),
@@ -187,7 +187,7 @@ fn unknown_names_name_the_nearest_known() {
 
 #[test]
 #[rustfmt::skip] // one case a line
-fn keys_that_cannot_stand_together() {
+fn keys_that_cannot_stand_together_are_faults() {
     for (file, key, line, wrong, remedy) in [
         ("admin.listen = '0.0.0.0:1'", "admin.listen", 1, "not set", "admin.token"),
         ("admin.listen = '10.0.0.1:1'", "admin.listen", 1, "not set", "admin.token"),

@@ -5,7 +5,7 @@
 mod support;
 
 use support::{
-    Proxy, Raw,
+    Proxy, Raw, eventually,
     wire::{Head, Node, OK, direct_mode},
 };
 
@@ -148,34 +148,10 @@ async fn internal_routes_are_the_nodes_affair_in_node_mode() {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_closed() {
-    let free = Node::start().await.address.port();
-    let proxy = Proxy::start(&direct_mode(""));
-    let mut client = Raw::connect(proxy.address).await;
-    client.write(get(free, "/")).await;
-    let answer = client.message().await;
-    assert_eq!(answer.refusal(), (502, "port_closed".into()));
-    let json: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
-    assert_eq!((&json["port"], &json["sandboxId"]), (&free.into(), &"abc".into()));
-    assert!(json["message"].as_str().expect("a message").contains("port is not open"));
-    assert!(!answer.text().contains("127.0.0.1"));
-}
-
-#[tokio::test]
-async fn the_token_that_opened_the_sandbox_stays_here() {
-    let node = Node::start().await;
-    let proxy = Proxy::start(&direct_mode(""));
-    let mut client = Raw::connect(proxy.address).await;
-    let tokens = "e2b-traffic-access-token: t\r\nX-Access-Token: a\r\n\r\n";
-    client.write(get(node.address.port(), "/").replace("\r\n\r\n", &format!("\r\n{tokens}"))).await;
-    let seen = Head(node.accept().await.head().await);
-    assert_eq!((seen.has("e2b-traffic-access-token"), seen.one("x-access-token")), (false, "a"));
-}
-
-#[tokio::test]
 async fn a_sandbox_has_no_more_connections_than_it_may_until_a_body_ends() {
     let node = Node::start().await;
-    let proxy = Proxy::start(&direct_mode("upstream.max_connections_per_sandbox = 1"));
+    let lines = "upstream.max_connections_per_sandbox = 1\ncatalog.static.other = \"127.0.0.1\"";
+    let proxy = Proxy::start(&direct_mode(lines));
     let port = node.address.port();
     let refused = async || {
         let mut client = Raw::connect(proxy.address).await;
@@ -193,6 +169,14 @@ async fn a_sandbox_has_no_more_connections_than_it_may_until_a_body_ends() {
         refused().await;
         (client, upstream)
     };
+    // Another sandbox's connections are its own affair.
+    let taken = begins().await;
+    let mut other = Raw::connect(proxy.address).await;
+    other.write(get(port, "/").replace("-abc", "-other")).await;
+    node.accept().await.write(OK).await;
+    assert_eq!(other.message().await.text(), "ok");
+    drop(taken);
+    eventually("the place is free", async || proxy.metric("client_proxy_upstream_connections").await == 0.0).await;
     // Whole bodies.
     for (framing, parts) in [
         ("Content-Length: 2", ["o", "k"]),

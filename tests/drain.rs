@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use support::{
-    REMEMBER, Raw, Server, answer,
+    Answer, REMEMBER, Raw, Server, answer,
     binary::Binary,
     control_plane::{ControlPlane, Gate, Step},
-    count, eventually, get, nodes_at, request, send, try_send,
+    count, crowd, eventually, get, nodes_at, request, send, try_send,
 };
 use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 
 const HELD: &str = "client_proxy_held_requests";
+
+/// Status, and whether the connection closes.
+async fn ends(crowd: JoinSet<Answer>) -> Vec<(u16, String)> {
+    crowd.join_all().await.iter().map(|one| (one.status.as_u16(), one.header("connection").to_owned())).collect()
+}
 
 /// Requests held for `asleep`, whose wake waits for `wake`, and requests that `busy` answers when `work` opens.
 struct World {
@@ -53,18 +58,8 @@ impl World {
         self.control.sandbox("asleep").wakes([Step::Truly.after(&self.wake)]);
     }
 
-    /// So many requests, under way; status and whether the connection closes.
-    fn crowd(&self, sandbox: &str, path: &str, count: usize) -> JoinSet<(u16, String)> {
-        let mut crowd = JoinSet::new();
-        for _ in 0..count {
-            let (address, sandbox, path) = (self.proxy.address, sandbox.to_owned(), path.to_owned());
-            crowd.spawn(async move {
-                let request = request("GET", 8000, &sandbox, &path).body(http_body_util::Full::default());
-                let answer = send(address, request.expect("a request")).await;
-                (answer.status.as_u16(), answer.header("connection").to_owned())
-            });
-        }
-        crowd
+    fn crowd(&self, sandbox: &str, path: &str, count: usize) -> JoinSet<Answer> {
+        crowd(self.proxy.address, sandbox, path, count)
     }
 
     async fn under_way(&self, held: usize, running: usize) {
@@ -92,7 +87,7 @@ async fn a_thousand_held_and_fifty_running_requests_are_answered() {
     world.proxy.signal(Signal::TERM);
     world.is_draining().await;
     // Connections are still taken, and every answer says where things go.
-    let answer = world.crowd("busy", "/quick", 1).join_all().await;
+    let answer = ends(world.crowd("busy", "/quick", 1)).await;
     assert_eq!(answer, [(200, "close".to_owned())]);
     idle.write("GET /quick HTTP/1.1\r\nhost: 8000-busy.example.test\r\n\r\n").await;
     let last = String::from_utf8(idle.rest().await.expect("a clean end")).expect("text");
@@ -108,7 +103,7 @@ async fn a_thousand_held_and_fifty_running_requests_are_answered() {
     assert_eq!(count(world.proxy.health, HELD).await, 1000, "and held ones do not");
     world.wake.open();
     world.work.open();
-    for answer in held.join_all().await.into_iter().chain(running.join_all().await) {
+    for answer in ends(held).await.into_iter().chain(ends(running).await) {
         assert_eq!(answer, (200, "close".to_owned()));
     }
     assert_eq!(world.proxy.end().await.code(), Some(0));
@@ -165,7 +160,7 @@ async fn a_second_signal_ends_at_once() {
 }
 
 #[tokio::test]
-async fn an_idle_proxy_ends_after_its_delay() {
+async fn an_idle_proxy_ends_without_waiting_for_its_connections() {
     let mut world = World::new("shutdown.drain_delay = \"0s\"\n").await;
     let mut idle = Raw::connect(world.proxy.address).await;
     idle.write("GET /quick HTTP/1.1\r\nhost: 8000-busy.example.test\r\n\r\n").await;

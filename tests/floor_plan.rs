@@ -1,5 +1,5 @@
-//! The floor plan, enforced: imports in `src/` only go down, never sideways, and no file outgrows a screenful
-//! of thought. A room is a top-level module; what it may name stands in [`may_name`], and nowhere else.
+//! The floor plan, enforced: imports in `src/` only go down, never sideways, and no file, be it a test, outgrows
+//! a screenful of thought. A room is a top-level module; what it may name stands in [`may_name`], and nowhere else.
 
 #[path = "support/rust_paths.rs"]
 mod rust_paths;
@@ -99,29 +99,32 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn all_sources() -> Vec<(PathBuf, String)> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+/// Every source file below this folder of the package: its path from there, and its text.
+fn all_sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
-    sources(&src, &mut found);
-    assert!(!found.is_empty(), "no sources in {}", src.display());
+    sources(&folder, &mut found);
+    assert!(!found.is_empty(), "no sources in {}", folder.display());
     let read = |path: PathBuf| {
         let source = fs::read_to_string(&path).expect("a readable file");
-        (path.strip_prefix(&src).expect("below src").to_owned(), source)
+        (path.strip_prefix(&folder).expect("below the folder").to_owned(), source)
     };
     found.into_iter().map(read).collect()
 }
 
 #[test]
 fn imports_only_go_down() {
-    let found: Vec<_> = all_sources().iter().flat_map(|(file, source)| violations(file, source)).collect();
+    let found: Vec<_> = all_sources("src").iter().flat_map(|(file, source)| violations(file, source)).collect();
     assert!(found.is_empty(), "against the floor plan:\n{}", found.join("\n"));
 }
 
 #[test]
 fn no_file_is_too_long() {
-    let long: Vec<_> = all_sources()
-        .iter()
-        .map(|(file, source)| (source.lines().count(), file.display().to_string()))
+    let all = ["src", "tests"].map(|folder| all_sources(folder).into_iter().map(move |file| (folder, file)));
+    let long: Vec<_> = all
+        .into_iter()
+        .flatten()
+        .map(|(folder, (file, source))| (source.lines().count(), format!("{folder}/{}", file.display())))
         .filter(|(lines, _)| *lines > MAX_LINES)
         .collect();
     assert!(long.is_empty(), "over {MAX_LINES} lines: {long:?}");

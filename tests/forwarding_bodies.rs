@@ -10,11 +10,12 @@ use std::sync::{
 use support::{
     PATIENCE, Proxy, Raw,
     binary::Binary,
+    stands_still,
     wire::{HOST, Head, Node, OK, get, node_mode},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
 /// The proxy and the node behind it.
@@ -27,10 +28,7 @@ struct House {
 async fn exchange(request: &str) -> (House, Raw, Raw, Head) {
     let node = Node::start().await;
     let proxy = node.proxy();
-    let mut client = Raw::connect(proxy.address).await;
-    client.write(request).await;
-    let mut upstream = node.accept().await;
-    let seen = Head(upstream.head().await);
+    let (client, upstream, seen) = node.exchange(&proxy, request).await;
     (House { proxy, node }, client, upstream, seen)
 }
 
@@ -271,16 +269,6 @@ async fn check_blocks(socket: &mut (impl tokio::io::AsyncRead + Unpin), count: u
     }
 }
 
-/// Waits until nothing more is taken.
-async fn is_stuck(sent: &AtomicU64) {
-    let (mut before, mut same) = (sent.load(Relaxed), 0);
-    while same < 20 {
-        sleep(std::time::Duration::from_millis(5)).await;
-        let now = sent.load(Relaxed);
-        (before, same) = (now, if now == before && now > 0 { same + 1 } else { 0 });
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_bodies_pass_whole_at_the_pace_of_their_reader_in_bounded_memory() {
     const BLOCKS: u64 = (256 << 20) / BLOCK;
@@ -304,7 +292,7 @@ async fn large_bodies_pass_whole_at_the_pace_of_their_reader_in_bounded_memory()
         send_blocks(&mut from, BLOCKS, &progress).await;
         from
     });
-    is_stuck(&sent).await;
+    stands_still(|| sent.load(Relaxed)).await;
     assert!(sent.load(Relaxed) < BLOCKS / 2, "nobody reads, and {} blocks were taken", sent.load(Relaxed));
     check_blocks(&mut to, BLOCKS).await;
     let (mut client, mut upstream) = (Raw(sending.await.expect("no panic")), Raw(to));
@@ -320,7 +308,7 @@ async fn large_bodies_pass_whole_at_the_pace_of_their_reader_in_bounded_memory()
         send_blocks(&mut from, BLOCKS, &progress).await;
         from
     });
-    is_stuck(&sent).await;
+    stands_still(|| sent.load(Relaxed)).await;
     assert!(sent.load(Relaxed) < BLOCKS / 2, "nobody reads, and {} blocks were taken", sent.load(Relaxed));
     check_blocks(&mut client.0, BLOCKS).await;
     sending.await.expect("no panic");

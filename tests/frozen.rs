@@ -13,9 +13,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{
-    Answer, DIRECT, Proxy, Server, answer,
+    Answer, DIRECT, Proxy, Raw, Server, answer,
     control_plane::{ControlPlane, Gate, Sandbox, Step},
-    eventually, request,
+    eventually, request, within_a_second,
 };
 use tokio::time::Instant;
 
@@ -179,15 +179,23 @@ async fn a_sandbox_that_falls_asleep_again_and_again_is_not_woken_in_a_loop() {
 async fn a_client_that_leaves_meanwhile_takes_its_exchange_with_it() {
     let world = World::new("").await;
     let gate = Gate::closed();
+    // One wake for all of them.
     world.sandbox.wakes([Step::Truly.after(&gate)]);
-    let mut client = support::Raw::connect(world.proxy.address).await;
     let port = world.app.address.port();
-    client.write(format!("GET / HTTP/1.1\r\nhost: {port}-abc.example.test\r\n\r\n")).await;
-    eventually("the application has it", async || world.app.requests() == 1).await;
-    world.sandbox.paused("127.0.0.1");
-    world.sandbox.connects_become(1).await;
-    drop(client);
-    world.proxy.is_idle_upstream_too().await;
+    let mut asked = 0;
+    within_a_second("the connection to the sandbox ends", async || {
+        let mut client = Raw::connect(world.proxy.address).await;
+        client.write(format!("GET / HTTP/1.1\r\nhost: {port}-abc.example.test\r\n\r\n")).await;
+        asked += 1;
+        eventually("the application has it", async || world.app.requests() == asked).await;
+        world.sandbox.paused("127.0.0.1");
+        world.sandbox.connects_become(1).await;
+        let left = Instant::now();
+        drop(client);
+        world.proxy.is_idle_upstream_too().await;
+        left.elapsed()
+    })
+    .await;
     gate.open();
     world.proxy.metric_becomes("client_proxy_wakes_total", 1.0).await;
 }

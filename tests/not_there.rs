@@ -10,8 +10,9 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use support::{
     Answer, Proxy, REMEMBER, Server, answer,
-    control_plane::{ControlPlane, Step},
+    control_plane::{ControlPlane, Sandbox, Step},
     nodes_at, request,
+    wire::{HOST, Head, Node, OK, get},
 };
 
 /// What a node says that does not have `sandbox`, padded with spaces to `length`.
@@ -47,6 +48,14 @@ async fn post(proxy: &Proxy, sandbox: &str, length: usize) -> Answer {
     proxy.send(request("POST", 8000, sandbox, "/").body(Full::new(body)).expect("a request")).await
 }
 
+/// A lookup that finds the sandbox running on this node from now on.
+fn moves(sandbox: &Sandbox, node: &'static str) -> Step {
+    let sandbox = sandbox.clone();
+    Step::Truly.doing(move || {
+        sandbox.running(node);
+    })
+}
+
 /// A proxy and, where the catalog points first, a node without any sandbox; the good node has the same
 /// port on 127.0.0.2.
 async fn world(more: &str) -> (ControlPlane, Server, Server, Proxy) {
@@ -72,30 +81,45 @@ async fn a_sandbox_that_sleeps_meanwhile_is_woken_and_gets_the_same_request() {
         assert_eq!((answer.status.as_u16(), answer.body.len()), (200, length));
         assert!(answer.header("server-timing").contains("resume;dur="), "{:?}", answer.headers);
         assert_eq!((bad.requests(), good.requests()), (1, 1));
-        let paths = |node: &Server| node.seen.lock().expect("no panic")[0].headers["x-request-id"].clone();
-        assert_eq!(paths(&bad), paths(&good), "the same request");
+        let id = |node: &Server| node.seen.lock().expect("no panic")[0].headers["x-request-id"].clone();
+        assert_eq!(id(&bad), id(&good), "the same request");
         assert_eq!(proxy.count("client_proxy_retries_total{reason=\"not_there\"}").await, 1);
         proxy.is_idle().await;
     }
 }
 
 #[tokio::test]
-async fn a_sandbox_that_moved_is_followed() {
-    let (control, bad, good, proxy) = world(REMEMBER).await;
-    let sandbox = control.sandbox("abc");
-    sandbox.running("127.0.0.1");
-    let moves = sandbox.clone();
-    sandbox.looks_up([
-        Step::Truly,
-        Step::Truly.doing(move || {
-            moves.running("127.0.0.2");
-        }),
-    ]);
-    for _ in 0..3 {
-        assert_eq!(post(&proxy, "abc", 10).await.text(), "xxxxxxxxxx");
+async fn a_sandbox_that_moved_is_followed_with_the_same_request() {
+    let post = |framing: &str, body: &str| format!("POST /x HTTP/1.1\r\nHost: {HOST}\r\n{framing}\r\n\r\n{body}");
+    let chunks = "3\r\nabc\r\n0\r\n\r\n";
+    for (request, body) in [
+        (get("/x?y"), ""),
+        (post("Content-Length: 3", "abc"), "abc"),
+        (post("Transfer-Encoding: chunked", chunks), chunks),
+    ] {
+        let old = Node::start().await;
+        let new = Node::on(&format!("127.0.0.2:{}", old.address.port())).await;
+        let control = ControlPlane::start().await;
+        let proxy = Proxy::start(&control.config(&format!("{}{REMEMBER}", nodes_at(old.address.port()))));
+        let sandbox = control.sandbox("abc");
+        sandbox.running("127.0.0.1").looks_up([Step::Truly, moves(&sandbox, "127.0.0.2")]);
+        let (mut client, mut upstream, seen) = old.exchange(&proxy, &request).await;
+        assert_eq!(upstream.exactly(body.len()).await, body.as_bytes());
+        let text = r#"{"sandboxId":"abc","message":"The sandbox was not found","code":502}"#;
+        let kind = "application/json; charset=utf-8";
+        let length = text.len();
+        let head = format!("HTTP/1.1 502 Bad Gateway\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
+        upstream.write(head + text).await;
+        let mut upstream = new.accept().await;
+        assert_eq!(upstream.head().await, seen.0, "the same head");
+        assert_eq!(upstream.exactly(body.len()).await, body.as_bytes(), "and the same body");
+        upstream.write(OK).await;
+        assert_eq!(client.message().await.text(), "ok");
+        // From now on it is known.
+        client.write(get("/next")).await;
+        assert_eq!(Head(upstream.head().await).line(), "GET /next HTTP/1.1");
+        assert!(old.nobody_knocks());
     }
-    assert_eq!((bad.requests(), good.requests()), (1, 3));
-    proxy.is_idle().await;
 }
 
 #[tokio::test]
@@ -170,24 +194,18 @@ async fn what_is_not_exactly_the_node_s_answer_is_the_application_s() {
 #[tokio::test]
 async fn a_chunked_imitation_is_the_application_s() {
     let control = ControlPlane::start().await;
-    let node = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let port = node.local_addr().expect("an address").port();
-    let proxy = Proxy::start(&control.config(&format!("{}{REMEMBER}", nodes_at(port))));
+    let node = Node::start().await;
+    let proxy = Proxy::start(&control.config(&format!("{}{REMEMBER}", nodes_at(node.address.port()))));
     control.sandbox("abc").running("127.0.0.1").looks_up([Step::Truly]);
     let text = r#"{"sandboxId":"abc","message":"The sandbox was not found","code":502}"#;
-    let serve = async {
-        let mut node = support::Raw(node.accept().await.expect("a connection").0);
-        node.head().await;
-        node.write(format!(
-            "HTTP/1.1 502 Bad Gateway\r\ncontent-type: application/json; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n\
-             {:x}\r\n{text}\r\n0\r\n\r\n",
-            text.len()
-        ))
-        .await;
-        node
-    };
-    let (answer, _node) = tokio::join!(proxy.get(8000, "abc", "/"), serve);
-    assert_eq!((answer.status.as_u16(), answer.text()), (502, text.to_owned()));
+    let (mut client, mut upstream, _) = node.exchange(&proxy, get("/")).await;
+    let head =
+        "HTTP/1.1 502 Bad Gateway\r\ncontent-type: application/json; charset=utf-8\r\ntransfer-encoding: chunked";
+    upstream.write(format!("{head}\r\n\r\n{:x}\r\n{text}\r\n0\r\n\r\n", text.len())).await;
+    let answer = client.message().await;
+    assert_eq!((answer.head.status(), answer.text()), (502, text.to_owned()));
+    assert!(node.nobody_knocks(), "nothing is sent again");
+    drop(client);
     proxy.is_idle().await;
 }
 
@@ -196,13 +214,7 @@ async fn a_long_body_is_not_sent_twice() {
     let (control, bad, good, proxy) = world(REMEMBER).await;
     let sandbox = control.sandbox("abc");
     sandbox.running("127.0.0.1");
-    let moves = sandbox.clone();
-    sandbox.looks_up([
-        Step::Truly,
-        Step::Truly.doing(move || {
-            moves.running("127.0.0.2");
-        }),
-    ]);
+    sandbox.looks_up([Step::Truly, moves(&sandbox, "127.0.0.2")]);
     let answer = post(&proxy, "abc", 64 * 1024 + 1).await;
     assert_eq!((answer.status.as_u16(), answer.body), (502, disown_body("abc").await));
     assert_eq!((bad.requests(), good.requests()), (1, 0));
@@ -217,27 +229,14 @@ async fn a_node_that_cannot_be_reached_is_left_for_the_one_that_the_catalog_name
     let (control, _bad, _good, proxy) = world(REMEMBER).await;
     let sandbox = control.sandbox("abc");
     sandbox.running("127.0.0.3");
-    let moves = sandbox.clone();
-    sandbox.looks_up([
-        Step::Truly,
-        Step::Truly.doing(move || {
-            moves.running("127.0.0.2");
-        }),
-    ]);
+    sandbox.looks_up([Step::Truly, moves(&sandbox, "127.0.0.2")]);
     let answer = post(&proxy, "abc", 100_000).await;
     assert_eq!((answer.status.as_u16(), answer.body.len()), (200, 100_000), "nothing was sent: any body will do");
     assert_eq!(proxy.count("client_proxy_upstream_connections_total{result=\"refused\"}").await, 1);
     // Both dead, and both the same.
     let sandbox = control.sandbox("dead");
     sandbox.running("127.0.0.3");
-    let moves = sandbox.clone();
-    sandbox.looks_up([
-        Step::Truly,
-        Step::Truly.doing(move || {
-            moves.running("127.0.0.4");
-        }),
-        Step::Truly,
-    ]);
+    sandbox.looks_up([Step::Truly, moves(&sandbox, "127.0.0.4"), Step::Truly]);
     control.sandbox("same").running("127.0.0.3").looks_up([Step::Truly, Step::Truly]);
     for id in ["dead", "same"] {
         let answer = post(&proxy, id, 10).await;

@@ -7,19 +7,10 @@ mod support;
 use support::{
     Proxy, Raw, Server, answer,
     binary::Binary,
-    eventually, get, request, send,
-    wire::{Api, HOST, Node, OK, node_mode},
+    control_plane::{ControlPlane, KEY, Step},
+    eventually, get, nodes_at, request, send,
+    wire::{HOST, Node, OK, node_mode},
 };
-
-fn rest_catalog(api: &Api, lines: &str) -> String {
-    format!(
-        "server.workers = 1\ncatalog.kind = \"rest\"\ncatalog.rest.url = \"http://{}\"\n\
-         catalog.rest.api_key = \"{API_KEY}\"\n{lines}\n",
-        api.node.address
-    )
-}
-
-const API_KEY: &str = "e2b_a5ecret0key";
 
 async fn status(address: std::net::SocketAddr, path: &str) -> u16 {
     get(address, path).await.status.as_u16()
@@ -39,23 +30,34 @@ async fn any_path_of_the_health_port_is_a_health_check() {
 }
 
 #[tokio::test]
-async fn it_is_ready_when_the_catalog_has_answered_once() {
-    let mut api = Api::start().await;
-    let proxy = Proxy::start(&rest_catalog(&api, ""));
-    api.request().await;
-    for (path, code) in
-        [("/healthz/ready", 503), ("/healthz/live", 200), ("/", 503), ("/health", 503), ("/metrics", 200)]
-    {
-        assert_eq!(status(proxy.health, path).await, code, "{path}");
-        assert_eq!(status(proxy.admin, path).await, code, "{path}");
+async fn it_is_ready_when_the_catalog_has_answered_once_and_stays_so() {
+    const PROBED: &str = "i00000000000000000000";
+    let control = ControlPlane::start().await;
+    control.stop().await;
+    let proxy = Proxy::start(&control.config(""));
+    let is_unready = async || {
+        for (path, code) in
+            [("/healthz/ready", 503), ("/healthz/live", 200), ("/", 503), ("/health", 503), ("/metrics", 200)]
+        {
+            assert_eq!(status(proxy.health, path).await, code, "{path}");
+            assert_eq!(status(proxy.admin, path).await, code, "{path}");
+        }
+    };
+    is_unready().await;
+    // A failure is no answer.
+    let probed = control.sandbox(PROBED);
+    probed.always_looks_up(Step::error(500, "oops"));
+    control.restart().await;
+    eventually("it asks and asks again", async || probed.lookups() >= 2).await;
+    is_unready().await;
+    probed.always_looks_up(Step::Truly);
+    for path in ["/healthz/ready", "/", "/health"] {
+        eventually("ready", async || status(proxy.health, path).await == 200).await;
     }
-    // An outage is no answer.
-    api.answer(500, "").await;
-    api.request().await;
-    assert_eq!(status(proxy.health, "/healthz/ready").await, 503);
-    api.answer(404, "{}").await;
-    eventually("ready", async || status(proxy.health, "/healthz/ready").await == 200).await;
     assert_eq!(get(proxy.health, "/").await.text(), "healthy");
+    // Known routes go on.
+    control.stop().await;
+    assert_eq!(status(proxy.health, "/healthz/ready").await, 200);
 }
 
 #[tokio::test]
@@ -207,23 +209,15 @@ async fn access_lines_can_be_limited_to_errors_or_switched_off() {
 
 #[tokio::test]
 async fn secrets_are_in_no_output() {
-    let (mut api, node) = (Api::start().await, Node::start().await);
-    let lines = format!(
-        "admin.token = \"a5ecret0admin\"\nlog.filter = \"trace\"\nupstream.address = \"{{node}}:{}\"",
-        node.address.port()
-    );
-    let proxy = Binary::start(&rest_catalog(&api, &lines)).await;
-    assert_eq!(api.request().await.one("x-api-key"), API_KEY);
-    api.answer(404, "{}").await;
+    let (control, node) = (ControlPlane::start().await, Node::start().await);
+    let lines = "admin.token = \"a5ecret0admin\"\nlog.filter = \"trace\"\n";
+    let proxy = Binary::start(&control.config(&format!("{lines}{}", nodes_at(node.address.port())))).await;
+    let running = control.sandbox("abc");
+    running.running("127.0.0.1").set("/envdAccessToken", "a5ecret0envd".into());
+    running.set("/trafficAccessToken", "a5ecret0traffic".into());
+    control.sandbox("abd").looks_up([Step::Says("{\"a5ecret0\":")]);
     let mut said = String::new();
-    for (body, reaches) in [
-        (
-            "{\"sandboxID\":\"abc\",\"state\":\"running\",\"nodeIP\":\"127.0.0.1\",\"envdAccessToken\":\"a5ecret0envd\",\"trafficAccessToken\":\"a5ecret0traffic\"}",
-            true,
-        ),
-        ("{\"a5ecret0\":", false),
-    ] {
-        let sandbox = if reaches { "abc" } else { "abd" };
+    for sandbox in ["abc", "abd"] {
         let mut client = Raw::connect(proxy.address).await;
         client
             .write(format!(
@@ -231,16 +225,15 @@ async fn secrets_are_in_no_output() {
                  X-Access-Token: a5ecret0envd\r\nAuthorization: Bearer a5ecret0app\r\nCookie: a=a5ecret0cookie\r\n\r\n"
             ))
             .await;
-        api.request().await;
-        api.answer(200, body).await;
-        if reaches {
+        if sandbox == "abc" {
             let mut upstream = node.accept().await;
             upstream.head().await;
             // It breaks, so that there is something to be told.
             drop(upstream);
         }
         let answer = client.message().await;
-        answer.refusal();
+        let code = if sandbox == "abc" { (502, "upstream_failed") } else { (503, "control_plane_unavailable") };
+        assert_eq!(answer.refusal(), (code.0, code.1.into()));
         said += &answer.head.0;
         said += &answer.text();
     }
@@ -250,6 +243,8 @@ async fn secrets_are_in_no_output() {
     }
     said += &get(proxy.health, "/metrics").await.text();
     said += &proxy.last_words().await;
-    let at = said.find("a5ecret");
-    assert!(at.is_none(), "{:?}", at.map(|at| &said[at.saturating_sub(200)..said.len().min(at + 40)]));
+    for secret in ["a5ecret", KEY] {
+        let at = said.find(secret);
+        assert!(at.is_none(), "{:?}", at.map(|at| &said[at.saturating_sub(200)..said.len().min(at + 40)]));
+    }
 }

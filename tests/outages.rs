@@ -4,37 +4,14 @@ mod support;
 
 use std::time::Duration;
 
-use support::{
-    Answer, Proxy, Server, answer,
-    control_plane::{ControlPlane, Step},
-    eventually, nodes_at,
-};
+use support::{World, control_plane::Step, eventually};
 use tokio::time::Instant;
 
-struct World {
-    control: ControlPlane,
-    node: Server,
-    proxy: Proxy,
-}
-
-impl World {
-    async fn new(more: &str) -> Self {
-        let control = ControlPlane::start().await;
-        let node = Server::start(async |_| answer(200, "hello")).await;
-        let proxy = Proxy::start(&control.config(&format!("{}{more}", nodes_at(node.address.port()))));
-        Self { control, node, proxy }
-    }
-
-    async fn get(&self, sandbox: &str) -> Answer {
-        self.proxy.get(8000, sandbox, "/").await
-    }
-
-    async fn is_unavailable(&self, sandbox: &str) {
-        let answer = self.get(sandbox).await;
-        assert_eq!((answer.status.as_u16(), answer.error()), (503, "control_plane_unavailable".into()));
-        assert!(!answer.header("retry-after").is_empty());
-        assert!(!answer.text().contains("not found"), "{}", answer.text());
-    }
+async fn is_unavailable(world: &World, sandbox: &str) {
+    let answer = world.get(sandbox).await;
+    assert_eq!((answer.status.as_u16(), answer.error()), (503, "control_plane_unavailable".into()));
+    assert!(!answer.header("retry-after").is_empty());
+    assert!(!answer.text().contains("not found"), "{}", answer.text());
 }
 
 #[tokio::test]
@@ -77,8 +54,8 @@ async fn known_routes_outlive_an_outage_and_unknown_ones_are_unavailable() {
     eventually("what was known of it is too old", async || world.get("asleep").await.status == 503).await;
     for _ in 0..30 {
         assert_eq!(world.get("known").await.status, 200);
-        world.is_unavailable("unknown").await;
-        world.is_unavailable("asleep").await;
+        is_unavailable(&world, "unknown").await;
+        is_unavailable(&world, "asleep").await;
     }
     assert!(world.proxy.count("client_proxy_lookups_total{outcome=\"error\"}").await >= 3);
     assert_eq!(world.proxy.count("client_proxy_wakes_total").await, 0);
@@ -99,18 +76,18 @@ async fn a_known_route_ends_when_the_outage_lasts_too_long() {
         World::new("cache.ttl = \"50ms\"\ncache.negative_ttl = \"50ms\"\ncache.stale_if_error = \"700ms\"\n").await;
     let sandbox = world.control.sandbox("abc");
     sandbox.running("127.0.0.1");
+    let start = Instant::now();
     assert_eq!(world.get("abc").await.status, 200);
     world.control.stop().await;
-    let start = Instant::now();
     let mut served = 0;
     while world.get("abc").await.status == 200 {
         served += 1;
         assert!(start.elapsed() < support::PATIENCE, "it never ends");
     }
-    // It was confirmed before the outage began, so that nearly all of the time is after it.
-    assert!(served > 10 && start.elapsed() >= Duration::from_millis(300), "{served} in {:?}", start.elapsed());
+    // It was confirmed after the start.
+    assert!(served > 0 && start.elapsed() >= Duration::from_millis(700), "{served} in {:?}", start.elapsed());
     for _ in 0..5 {
-        world.is_unavailable("abc").await;
+        is_unavailable(&world, "abc").await;
     }
     assert!(world.node.requests() > served);
     world.control.restart().await;
@@ -124,7 +101,7 @@ async fn a_lookup_that_hangs_is_given_up_and_the_next_may_succeed() {
     let sandbox = world.control.sandbox("abc");
     sandbox.running("127.0.0.1").looks_up([Step::Hangs, Step::Truly]);
     let start = Instant::now();
-    world.is_unavailable("abc").await;
+    is_unavailable(&world, "abc").await;
     assert!(start.elapsed() >= Duration::from_millis(300), "{:?}", start.elapsed());
     eventually("it recovers", async || world.get("abc").await.status == 200).await;
     world.proxy.is_idle().await;
@@ -132,7 +109,7 @@ async fn a_lookup_that_hangs_is_given_up_and_the_next_may_succeed() {
 
 #[tokio::test]
 async fn known_routes_are_served_without_waiting_while_the_catalog_hangs() {
-    let limits = "catalog.rest.timeout = \"500ms\"\ncache.ttl = \"50ms\"\ncache.negative_ttl = \"50ms\"\n";
+    let limits = "catalog.rest.timeout = \"200ms\"\ncache.ttl = \"50ms\"\ncache.negative_ttl = \"50ms\"\n";
     let world = World::new(limits).await;
     let sandbox = world.control.sandbox("abc");
     sandbox.running("127.0.0.1");
@@ -181,29 +158,11 @@ async fn lookups_that_fail_in_other_ways_are_outages_too() {
         known.always_looks_up(step.clone());
         let id = format!("s{n}");
         world.control.sandbox(&id).always_looks_up(step);
-        world.is_unavailable(&id).await;
+        is_unavailable(&world, &id).await;
         let before = known.lookups();
         while known.lookups() < before + 2 {
             assert_eq!(world.get("known").await.status, 200);
         }
     }
     world.proxy.is_idle().await;
-}
-
-#[tokio::test]
-async fn the_proxy_is_ready_once_the_catalog_has_answered() {
-    let control = ControlPlane::start().await;
-    control.stop().await;
-    let proxy = Proxy::start(&control.config(""));
-    for path in ["/", "/health", "/healthz/ready"] {
-        assert_eq!(support::get(proxy.health, path).await.status, 503, "{path}");
-    }
-    assert_eq!(support::get(proxy.health, "/healthz/live").await.status, 200);
-    control.restart().await;
-    for path in ["/", "/health", "/healthz/ready"] {
-        eventually("ready", async || support::get(proxy.health, path).await.status == 200).await;
-    }
-    // And stays so: known routes go on.
-    control.stop().await;
-    assert_eq!(support::get(proxy.health, "/healthz/ready").await.status, 200);
 }

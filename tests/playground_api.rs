@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use playground_support::{Ground, until};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_carry_all_that_sdks_need() {
@@ -44,7 +44,7 @@ async fn answers_carry_all_that_sdks_need() {
         assert_eq!(detail["network"]["allowPublicTraffic"], true);
         let time = |name: &str| humantime::parse_rfc3339(detail[name].as_str().expect("a time")).expect("RFC 3339");
         let left = time("endAt").duration_since(time("startedAt")).expect("in order");
-        assert!(left.abs_diff(Duration::from_secs(seconds)) < Duration::from_millis(50));
+        assert!(left.abs_diff(Duration::from_secs(seconds)) < Duration::from_secs(1));
     }
     ground.playground.shutdown().await;
 }
@@ -63,7 +63,7 @@ async fn private_sandboxes_have_a_traffic_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pause_resume_connect_kill() {
+async fn calls_are_answered_as_the_state_of_the_sandbox_demands() {
     let ground = Ground::start(&[]).await;
     let api = &ground.api;
     let sandbox = api
@@ -156,16 +156,15 @@ async fn transitions_are_waited_for_and_then_told() {
     assert!(begun.elapsed() >= Duration::from_millis(700));
     ground.playground.shutdown().await;
 
-    let ground = Ground::start(&["--pause-delay", "2s", "--transition-wait", "100ms"]).await;
+    let ground = Ground::start(&["--pause-delay", "1h", "--transition-wait", "100ms"]).await;
     let sandbox = ground.api.sleeper("base").await;
     let impatient = async {
         until("it is pausing", async || sandbox.inside().await["phase"] == "pausing").await;
         let told = sandbox.wake().await;
         assert_eq!(told.told(), (409, "transitioning"));
         // A kill waits for nobody.
-        let begun = Instant::now();
-        assert_eq!(sandbox.kill().await.status, 204);
-        assert!(begun.elapsed() < Duration::from_secs(1));
+        let killed = timeout(Duration::from_secs(10), sandbox.kill()).await.expect("long before the pause would end");
+        assert_eq!(killed.status, 204);
     };
     let (paused, ()) = tokio::join!(sandbox.post("pause"), impatient);
     assert_eq!(paused.told(), (404, "killed"));
@@ -173,7 +172,7 @@ async fn transitions_are_waited_for_and_then_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_and_denials() {
+async fn the_team_s_limit_and_denied_wakes_are_told() {
     let ground = Ground::start(&["--team-limit", "1"]).await;
     let first = ground.api.sleeper("base").await;
     let body = json!({ "templateID": "base" });

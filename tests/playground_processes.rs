@@ -40,7 +40,7 @@ async fn a_pause_stops_every_process_and_a_resume_continues_them() {
             && all.iter().filter(|(_, name, _)| name == "python3").count() >= 2
     })
     .await;
-    for round in 0..15 {
+    for round in 0..8 {
         assert_eq!(sandbox.post("pause").await.status, 204);
         assert_eq!(sandbox.state().await, "paused");
         let first = sandbox.processes().await;

@@ -18,10 +18,7 @@ fn with_body(method: &str, body: &str) -> String {
 async fn pooled() -> (Node, Proxy, Raw, Raw) {
     let node = Node::start().await;
     let proxy = node.proxy();
-    let mut client = Raw::connect(proxy.address).await;
-    client.write(get("/first")).await;
-    let mut upstream = node.accept().await;
-    upstream.head().await;
+    let (mut client, mut upstream, _) = node.exchange(&proxy, get("/first")).await;
     upstream.write(OK).await;
     client.message().await;
     (node, proxy, client, upstream)
@@ -157,10 +154,7 @@ async fn a_fresh_connection_that_dies_is_the_sandboxs_failure() {
     for reset in [false, true] {
         let node = Node::start().await;
         let proxy = node.proxy();
-        let mut client = Raw::connect(proxy.address).await;
-        client.write(get("/")).await;
-        let mut upstream = node.accept().await;
-        upstream.head().await;
+        let (mut client, upstream, _) = node.exchange(&proxy, get("/")).await;
         upstream.end(reset);
         let answer = client.message().await;
         assert_eq!(answer.refusal(), (502, "upstream_failed".into()));
@@ -198,10 +192,7 @@ async fn an_answer_that_is_no_http_is_the_sandboxs_failure() {
 async fn idle_connections_are_closed_when_their_time_is_over() {
     let node = Node::start().await;
     let proxy = node.proxy_with("upstream.idle_timeout = \"50ms\"");
-    let mut client = Raw::connect(proxy.address).await;
-    client.write(get("/")).await;
-    let mut upstream = node.accept().await;
-    upstream.head().await;
+    let (mut client, mut upstream, _) = node.exchange(&proxy, get("/")).await;
     upstream.write(OK).await;
     client.message().await;
     upstream.is_left().await;
@@ -258,10 +249,7 @@ async fn one_gateway_serves_all_sandboxes_by_its_own_name() {
 async fn a_sandbox_that_does_not_begin_to_answer_in_time_is_told_so() {
     let node = Node::start().await;
     let proxy = node.proxy_with("upstream.response_header_timeout = \"100ms\"");
-    let mut client = Raw::connect(proxy.address).await;
-    client.write(get("/")).await;
-    let mut upstream = node.accept().await;
-    upstream.head().await;
+    let (mut client, mut upstream, _) = node.exchange(&proxy, get("/")).await;
     assert_eq!(client.message().await.refusal(), (504, "upstream_timeout".into()));
     upstream.is_left().await;
     // The body has all the time that it wants: here, as long as another request takes to fail.

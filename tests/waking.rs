@@ -6,30 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{
-    Answer, Proxy, REMEMBER, Server, answer,
-    control_plane::{ControlPlane, Gate, Step},
-    nodes_at,
+    Answer, REMEMBER, World,
+    control_plane::{Gate, Step},
 };
 use tokio::time::Instant;
-
-struct World {
-    control: ControlPlane,
-    node: Server,
-    proxy: Proxy,
-}
-
-impl World {
-    async fn new(more: &str) -> Self {
-        let control = ControlPlane::start().await;
-        let node = Server::start(async |_| answer(200, "hello")).await;
-        let proxy = Proxy::start(&control.config(&format!("{}{more}", nodes_at(node.address.port()))));
-        Self { control, node, proxy }
-    }
-
-    async fn get(&self, sandbox: &str) -> Answer {
-        self.proxy.get(8000, sandbox, "/").await
-    }
-}
 
 fn assert_refused(answer: &Answer, status: u16, error: &str, retry: bool) {
     assert_eq!((answer.status.as_u16(), answer.error()), (status, error.to_owned()), "{}", answer.text());

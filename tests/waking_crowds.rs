@@ -2,53 +2,33 @@
 
 mod support;
 
-use std::time::Duration;
-
 use support::{
-    Proxy, REMEMBER, Raw, Server, answer,
-    control_plane::{ControlPlane, Gate, Step},
-    nodes_at,
+    Answer, Proxy, REMEMBER, Raw, World,
+    control_plane::{Gate, Step},
+    nodes_at, within_a_second,
 };
 use tokio::{task::JoinSet, time::Instant};
 
 const HELD: &str = "client_proxy_held_requests";
 
-struct World {
-    control: ControlPlane,
-    node: Server,
-    proxy: std::sync::Arc<Proxy>,
+async fn world(more: &str) -> World {
+    support::many_descriptors();
+    World::new(&format!("log.access = \"off\"\n{REMEMBER}{more}")).await
 }
 
-impl World {
-    async fn new(more: &str) -> Self {
-        support::many_descriptors();
-        let control = ControlPlane::start().await;
-        let node = Server::start(async |_| answer(200, "hello")).await;
-        let config =
-            control.config(&format!("log.access = \"off\"\n{}{REMEMBER}{more}", nodes_at(node.address.port())));
-        Self { control, node, proxy: Proxy::start(&config).into() }
-    }
-
-    /// So many requests for the sandbox, under way.
-    fn crowd(&self, sandbox: &str, count: usize) -> JoinSet<u16> {
-        let mut crowd = JoinSet::new();
-        for _ in 0..count {
-            let (proxy, sandbox) = (self.proxy.clone(), sandbox.to_owned());
-            crowd.spawn(async move { proxy.get(8000, &sandbox, "/").await.status.as_u16() });
-        }
-        crowd
-    }
+async fn statuses(crowd: JoinSet<Answer>) -> Vec<u16> {
+    crowd.join_all().await.iter().map(|answer| answer.status.as_u16()).collect()
 }
 
 #[tokio::test]
 async fn a_thousand_requests_for_one_sandbox_make_one_wake_and_a_thousand_answers() {
-    let world = World::new("").await;
+    let world = world("").await;
     let gate = Gate::closed();
     world.control.sandbox("abc").paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
     let crowd = world.crowd("abc", 1000);
     world.proxy.metric_becomes(HELD, 1000.0).await;
     gate.open();
-    assert!(crowd.join_all().await.iter().all(|status| *status == 200));
+    assert!(statuses(crowd).await.iter().all(|status| *status == 200));
     assert_eq!((world.node.requests(), world.control.sandbox("abc").connects()), (1000, 1));
     assert_eq!(world.proxy.count("client_proxy_wakes_total").await, 1);
     world.proxy.is_idle().await;
@@ -56,14 +36,14 @@ async fn a_thousand_requests_for_one_sandbox_make_one_wake_and_a_thousand_answer
 
 #[tokio::test]
 async fn two_hundred_sandboxes_with_five_requests_each_make_two_hundred_wakes() {
-    let world = World::new("").await;
+    let world = world("").await;
     let ids: Vec<_> = (0..200).map(|n| format!("s{n}")).collect();
     for id in &ids {
         world.control.sandbox(id).paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly]);
     }
     let crowds: Vec<_> = ids.iter().map(|id| world.crowd(id, 5)).collect();
     for crowd in crowds {
-        assert_eq!(crowd.join_all().await, [200; 5]);
+        assert_eq!(statuses(crowd).await, [200; 5]);
     }
     assert_eq!((world.node.requests(), world.proxy.count("client_proxy_wakes_total").await), (1000, 200));
     world.proxy.is_idle().await;
@@ -71,7 +51,7 @@ async fn two_hundred_sandboxes_with_five_requests_each_make_two_hundred_wakes() 
 
 #[tokio::test]
 async fn the_first_waiter_leaves_and_the_others_are_served() {
-    let world = World::new("resume.max_held_per_sandbox = 3\n").await;
+    let world = world("resume.max_held_per_sandbox = 3\n").await;
     let gate = Gate::closed();
     let sandbox = world.control.sandbox("abc");
     sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
@@ -86,14 +66,14 @@ async fn the_first_waiter_leaves_and_the_others_are_served() {
     let late = world.crowd("abc", 1);
     world.proxy.metric_becomes(HELD, 3.0).await;
     gate.open();
-    assert_eq!((others.join_all().await, late.join_all().await), (vec![200; 2], vec![200]));
+    assert_eq!((statuses(others).await, statuses(late).await), (vec![200; 2], vec![200]));
     assert_eq!(world.node.requests(), 3);
     world.proxy.is_idle().await;
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_while_held_is_noticed_whatever_it_sent() {
-    let world = World::new("").await;
+    let world = world("").await;
     let host = "host: 8000-abc.example.test\r\n";
     let gate = Gate::closed();
     let sandbox = world.control.sandbox("abc");
@@ -121,30 +101,30 @@ async fn a_client_that_leaves_while_held_is_noticed_whatever_it_sent() {
         }),
     ] {
         for reset in [false, true] {
-            let mut client = Raw::connect(world.proxy.address).await;
-            client.write(&sent).await;
-            world.proxy.metric_becomes(HELD, 1.0).await;
-            if reset {
-                client.0.set_zero_linger().expect("an open socket");
-            }
-            let left = Instant::now();
-            drop(client);
-            world.proxy.metric_becomes(HELD, 0.0).await;
-            // The promise is a second; this machine may be busy.
-            assert!(left.elapsed() < Duration::from_secs(3), "{what}, reset {reset}: {:?}", left.elapsed());
-            world.proxy.is_idle().await;
+            within_a_second(&format!("{what}, reset {reset}"), async || {
+                let mut client = Raw::connect(world.proxy.address).await;
+                client.write(&sent).await;
+                world.proxy.metric_becomes(HELD, 1.0).await;
+                let left = Instant::now();
+                client.end(reset);
+                world.proxy.metric_becomes(HELD, 0.0).await;
+                let noticed = left.elapsed();
+                world.proxy.is_idle().await;
+                noticed
+            })
+            .await;
         }
     }
     // Nobody is left, and the wake goes on.
     gate.open();
-    assert_eq!(world.proxy.get(8000, "abc", "/").await.status, 200);
+    assert_eq!(world.get("abc").await.status, 200);
     assert_eq!((world.node.requests(), sandbox.connects()), (1, 1));
     world.proxy.is_idle().await;
 }
 
 #[tokio::test]
 async fn beyond_the_sandbox_s_bound_the_next_is_refused_at_once() {
-    let world = World::new("resume.max_held_per_sandbox = 3\n").await;
+    let world = world("resume.max_held_per_sandbox = 3\n").await;
     let gate = Gate::closed();
     let sandbox = world.control.sandbox("abc");
     sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
@@ -152,24 +132,20 @@ async fn beyond_the_sandbox_s_bound_the_next_is_refused_at_once() {
     let crowd = world.crowd("abc", 3);
     world.proxy.metric_becomes(HELD, 3.0).await;
     for _ in 0..5 {
-        let refused = world.proxy.get(8000, "abc", "/").await;
+        let refused = world.get("abc").await;
         assert_eq!((refused.status.as_u16(), refused.error()), (503, "too_many_held".into()));
         assert!(!refused.header("retry-after").is_empty());
     }
-    assert_eq!(
-        world.proxy.get(8000, "other", "/").await.status,
-        200,
-        "another sandbox's crowd is none of its business"
-    );
+    assert_eq!(world.get("other").await.status, 200, "another sandbox's crowd is none of its business");
     assert_eq!(world.node.requests(), 1, "those held are still held");
     gate.open();
-    assert_eq!(crowd.join_all().await, [200; 3]);
+    assert_eq!(statuses(crowd).await, [200; 3]);
     world.proxy.is_idle().await;
 }
 
 #[tokio::test]
 async fn those_who_are_held_keep_their_places_when_the_lookup_becomes_a_wake() {
-    let world = World::new("resume.max_held_per_sandbox = 3\n").await;
+    let world = world("resume.max_held_per_sandbox = 3\n").await;
     for round in 0..10 {
         let id = format!("s{round}");
         let (looked_up, woken) = (Gate::closed(), Gate::closed());
@@ -179,7 +155,7 @@ async fn those_who_are_held_keep_their_places_when_the_lookup_becomes_a_wake() {
         world.proxy.metric_becomes(HELD, 3.0).await;
         let push = async {
             while sandbox.connects() == 0 {
-                assert_eq!(world.crowd(&id, 4).join_all().await, [503; 4]);
+                assert_eq!(statuses(world.crowd(&id, 4)).await, [503; 4]);
             }
             woken.open();
         };
@@ -188,41 +164,41 @@ async fn those_who_are_held_keep_their_places_when_the_lookup_becomes_a_wake() {
             looked_up.open();
         };
         tokio::join!(push, open);
-        assert_eq!(held.join_all().await, [200; 3]);
+        assert_eq!(statuses(held).await, [200; 3]);
     }
     world.proxy.is_idle().await;
 }
 
 #[tokio::test]
 async fn beyond_the_bound_of_all_the_next_is_refused_without_a_call() {
-    let world = World::new("resume.max_held = 3\n").await;
+    let world = world("resume.max_held = 3\n").await;
     let gate = Gate::closed();
     let ids = ["a", "b", "c"];
     for id in ids {
         world.control.sandbox(id).paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
     }
     world.control.sandbox("running").running("127.0.0.1");
-    assert_eq!(world.proxy.get(8000, "running", "/").await.status, 200);
+    assert_eq!(world.get("running").await.status, 200);
     let crowds = ids.map(|id| world.crowd(id, 1));
     world.proxy.metric_becomes(HELD, 3.0).await;
     let next = world.control.sandbox("next");
     next.paused("127.0.0.1").looks_up([]).wakes([]);
     for id in ["next", "next", "a"] {
-        assert_eq!(world.proxy.get(8000, id, "/").await.error(), "too_many_held");
+        assert_eq!(world.get(id).await.error(), "too_many_held");
     }
-    assert_eq!(world.proxy.get(8000, "running", "/").await.status, 200, "what runs is not held");
+    assert_eq!(world.get("running").await.status, 200, "what runs is not held");
     gate.open();
     for crowd in crowds {
-        assert_eq!(crowd.join_all().await, [200]);
+        assert_eq!(statuses(crowd).await, [200]);
     }
     next.always_looks_up(Step::Truly).wakes([Step::Truly]);
-    assert_eq!(world.proxy.get(8000, "next", "/").await.status, 200, "a refusal is not remembered");
+    assert_eq!(world.get("next").await.status, 200, "a refusal is not remembered");
     world.proxy.is_idle().await;
 }
 
 #[tokio::test]
 async fn a_sandbox_killed_while_many_wait_is_told_to_all_and_remembered() {
-    let world = World::new("").await;
+    let world = world("").await;
     let gate = Gate::closed();
     let sandbox = world.control.sandbox("abc");
     sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::gone("killed").after(&gate)]);
@@ -230,34 +206,31 @@ async fn a_sandbox_killed_while_many_wait_is_told_to_all_and_remembered() {
     world.proxy.metric_becomes(HELD, 50.0).await;
     sandbox.killed();
     gate.open();
-    assert_eq!(crowd.join_all().await, [502; 50]);
+    assert_eq!(statuses(crowd).await, [502; 50]);
     // Open tabs that try again cost the control plane nothing.
-    assert_eq!(world.crowd("abc", 50).join_all().await, [502; 50]);
-    assert_eq!(world.proxy.get(8000, "abc", "/").await.json()["reason"], "killed");
+    assert_eq!(statuses(world.crowd("abc", 50)).await, [502; 50]);
+    assert_eq!(world.get("abc").await.json()["reason"], "killed");
     assert_eq!(world.node.requests(), 0);
     world.proxy.is_idle().await;
 }
 
 #[tokio::test]
 async fn two_proxies_make_two_wakes_at_most() {
-    let world = World::new("").await;
-    let other = World {
-        proxy: Proxy::start(&world.control.config(&nodes_at(world.node.address.port()))).into(),
-        ..World::new("").await
-    };
+    let world = world("").await;
+    let other = Proxy::start(&world.control.config(&nodes_at(world.node.address.port())));
     let gate = Gate::closed();
     let wake = || Step::Truly.after(&gate);
     world.control.sandbox("abc").paused("127.0.0.1").wakes([wake(), wake()]);
-    let crowds = [world.crowd("abc", 20), other.crowd("abc", 20)];
-    for proxy in [&world.proxy, &other.proxy] {
+    let crowds = [&world.proxy, &other].map(|proxy| support::crowd(proxy.address, "abc", "/", 20));
+    for proxy in [&world.proxy, &other] {
         proxy.metric_becomes(HELD, 20.0).await;
     }
     world.control.sandbox("abc").connects_become(2).await;
     gate.open();
     for crowd in crowds {
-        assert_eq!(crowd.join_all().await, [200; 20]);
+        assert_eq!(statuses(crowd).await, [200; 20]);
     }
-    for proxy in [&world.proxy, &other.proxy] {
+    for proxy in [&world.proxy, &other] {
         proxy.is_idle().await;
     }
 }

@@ -4,19 +4,17 @@ mod support;
 
 use serde_json::json;
 use support::{
-    Answer, DIRECT, Proxy, REMEMBER, Server, answer,
+    Answer, DIRECT, Proxy, REMEMBER, Server, World, answer,
     control_plane::{ControlPlane, Gate, Sandbox, Step},
-    nodes_at, request,
+    request,
 };
 
 const ENVD: u16 = 49983;
 const ACCESS: &str = "x-access-token";
 const TRAFFIC: &str = "e2b-traffic-access-token";
 
-async fn world(more: &str) -> (ControlPlane, Server, Proxy) {
-    let control = ControlPlane::start().await;
-    let node = Server::start(async |_| answer(200, "hello")).await;
-    let proxy = Proxy::start(&control.config(&format!("{}{more}", nodes_at(node.address.port()))));
+async fn world() -> (ControlPlane, Server, Proxy) {
+    let World { control, node, proxy } = World::new(REMEMBER).await;
     (control, node, proxy)
 }
 
@@ -45,7 +43,7 @@ fn told(answer: &Answer) -> (u16, String) {
 
 #[tokio::test]
 async fn a_wrong_token_before_the_right_one_wakes_nothing_and_spoils_nothing() {
-    let (control, node, proxy) = world(REMEMBER).await;
+    let (control, node, proxy) = world().await;
     let sandbox = control.sandbox("abc");
     secure(&sandbox).looks_up([Step::Truly]);
     for tokens in [&[][..], &[(ACCESS, "wrong")], &[(ACCESS, "")], &[(TRAFFIC, "right")], &[(ACCESS, "right ish")]] {
@@ -59,7 +57,7 @@ async fn a_wrong_token_before_the_right_one_wakes_nothing_and_spoils_nothing() {
 
 #[tokio::test]
 async fn a_wrong_token_does_not_ride_on_the_wake_of_the_right_one() {
-    let (control, node, proxy) = world(REMEMBER).await;
+    let (control, node, proxy) = world().await;
     let gate = Gate::closed();
     let sandbox = control.sandbox("abc");
     secure(&sandbox).looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
@@ -79,7 +77,7 @@ async fn a_wrong_token_does_not_ride_on_the_wake_of_the_right_one() {
 
 #[tokio::test]
 async fn wrong_and_right_tokens_at_once_get_each_their_own() {
-    let (control, node, proxy) = world(REMEMBER).await;
+    let (control, node, proxy) = world().await;
     for round in 0..20 {
         let (envd, user) = (format!("envd{round}"), format!("user{round}"));
         secure(&control.sandbox(&envd)).wakes([Step::Truly]);
@@ -102,7 +100,7 @@ async fn wrong_and_right_tokens_at_once_get_each_their_own() {
 
 #[tokio::test]
 async fn a_private_port_is_told_what_it_lacks() {
-    let (control, node, proxy) = world(REMEMBER).await;
+    let (control, node, proxy) = world().await;
     let sandbox = control.sandbox("abc");
     private(&sandbox).set("/envdAccessToken", json!("other")).looks_up([Step::Truly]);
     for (tokens, error) in [
@@ -122,7 +120,7 @@ async fn a_private_port_is_told_what_it_lacks() {
 
 #[tokio::test]
 async fn a_private_sandbox_whose_token_nobody_tells_is_not_woken() {
-    let (control, _node, proxy) = world(REMEMBER).await;
+    let (control, _node, proxy) = world().await;
     private(&control.sandbox("abc")).set("/trafficAccessToken", json!(null));
     for (tokens, error) in [(&[][..], "traffic_token_missing"), (&[(TRAFFIC, "any")], "traffic_token_invalid")] {
         assert_eq!(told(&ask(&proxy, "abc", 8000, tokens).await), (403, error.into()));
@@ -132,7 +130,7 @@ async fn a_private_sandbox_whose_token_nobody_tells_is_not_woken() {
 
 #[tokio::test]
 async fn a_refusal_of_the_control_plane_is_for_the_credentials_that_got_it() {
-    let (control, _node, proxy) = world(REMEMBER).await;
+    let (control, _node, proxy) = world().await;
     let sandbox = control.sandbox("abc");
     sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::error(403, "no"), Step::Truly]);
     for _ in 0..3 {
@@ -147,7 +145,7 @@ async fn a_refusal_of_the_control_plane_is_for_the_credentials_that_got_it() {
 
 #[tokio::test]
 async fn node_mode_leaves_running_sandboxes_and_their_tokens_to_the_node() {
-    let (control, node, proxy) = world(REMEMBER).await;
+    let (control, node, proxy) = world().await;
     private(&control.sandbox("abc")).running("127.0.0.1");
     for tokens in [&[][..], &[(TRAFFIC, "wrong")], &[(TRAFFIC, "right"), (ACCESS, "mine")]] {
         assert_eq!(ask(&proxy, "abc", 8000, tokens).await.status, 200);
@@ -186,16 +184,19 @@ async fn direct_mode_checks_the_traffic_token_of_running_sandboxes_and_keeps_it(
     })]);
     assert_eq!(ask(&proxy, "woken", port, &[(TRAFFIC, "right")]).await.status, 200);
     assert_eq!(told(&ask(&proxy, "woken", port, &[(TRAFFIC, "wrong")]).await), (403, "traffic_token_invalid".into()));
+    // Where no token is needed, one that comes all the same stays here, too.
+    control.sandbox("public").running("127.0.0.1");
+    assert_eq!(ask(&proxy, "public", port, &[(TRAFFIC, "any"), (ACCESS, "mine")]).await.status, 200);
     let seen = app.seen.lock().expect("no panic").clone();
-    assert_eq!(seen.len(), 2);
+    assert_eq!(seen.len(), 3);
     assert!(seen.iter().all(|head| !head.headers.contains_key(TRAFFIC)), "the sandbox learns no token: {seen:?}");
-    assert_eq!(seen[0].headers[ACCESS], "mine");
+    assert_eq!([0, 2].map(|at| seen[at].headers[ACCESS].as_bytes()), [b"mine"; 2]);
     proxy.is_idle_upstream_too().await;
 }
 
 #[tokio::test]
 async fn callers_whose_wakes_hang_do_not_lock_the_others_out() {
-    let (control, _node, proxy) = world(REMEMBER).await;
+    let (control, _node, proxy) = world().await;
     let sandbox = control.sandbox("abc");
     let steps = std::iter::repeat_n(Step::Hangs, 8).chain([Step::Truly]);
     sandbox.paused("127.0.0.1").looks_up([Step::Truly]).wakes(steps);

@@ -36,6 +36,8 @@ pub enum Step {
     Tells(u16, Value),
     /// Not JSON.
     Garbage,
+    /// A success with this body, JSON or not.
+    Says(&'static str),
     /// No answer ever.
     Hangs,
     /// First waits for the gate.
@@ -306,6 +308,7 @@ impl State {
                 Step::Truly | Step::Briefly => return self.truly(id, kind, matches!(step, Step::Briefly)),
                 Step::Tells(status, body) => return json_answer(status, &body),
                 Step::Garbage => return answer(200, "<html>nobody is home</html>"),
+                Step::Says(body) => return answer(200, body),
                 Step::Hangs => std::future::pending().await,
                 Step::After(gate, step) => {
                     gate.opened().await;

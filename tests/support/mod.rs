@@ -1,5 +1,5 @@
 //! What end-to-end tests share: a proxy on free ports, servers that do as they are told, a client.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its part")]
 #![allow(unreachable_pub, reason = "and each is a crate of its own")]
 #![allow(clippy::unused_async, reason = "what starts tasks must be called in a runtime")]
 #![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
@@ -25,7 +25,6 @@ use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpSocket, TcpStream},
     task::JoinSet,
     time::{Instant, timeout},
@@ -34,6 +33,10 @@ use tokio::{
 pub mod binary;
 pub mod control_plane;
 pub mod wire;
+mod world;
+
+pub use wire::Raw;
+pub use world::{World, crowd};
 
 /// No test waits longer for anything.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -148,21 +151,38 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The error code, if the proxy itself answered: the same word in body and `Proxy-Status`.
+    /// The code of an answer that the proxy itself made.
     pub fn error(&self) -> String {
-        let status = self.headers.get("proxy-status").map_or("", |value| value.to_str().expect("ASCII"));
-        let code = self.json()["error"].as_str().expect("an error code").to_owned();
-        assert!(
-            status.starts_with("client-proxy; error=") && status.contains(&format!("details=\"{code}")),
-            "{status}"
-        );
-        assert_eq!(self.json()["code"], self.status.as_u16());
-        code
+        let value = |value: &http::HeaderValue| value.to_str().expect("ASCII").to_owned();
+        let all = |name: &str| self.headers.get_all(name).iter().map(value).collect::<Vec<_>>().join(", ");
+        own_error(self.status.as_u16(), all, &self.body)
     }
 
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().expect("ASCII"))
     }
+}
+
+/// The code of an answer that the proxy made itself, after checking what all of those have in common. `field`
+/// is all values of the header fields of one name.
+fn own_error(status: u16, field: impl Fn(&str) -> String, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let json: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{status}, {error}: {text}"));
+    let code = json["error"].as_str().expect("a code").to_owned();
+    assert_eq!(json["code"].as_u64(), Some(status.into()), "an integer, the status: {text}");
+    assert!(json["message"].as_str().is_some_and(|message| !message.is_empty()), "{text}");
+    assert_eq!(field("content-type"), "application/json; charset=utf-8");
+    assert_eq!(field("cache-control"), "no-store");
+    let told = field("proxy-status");
+    assert!(told.starts_with("client-proxy; error="), "{told}");
+    let details = format!("; details=\"{code}");
+    assert!(told.ends_with(&format!("{details}\"")) || told.contains(&format!("{details}; ")), "{told}");
+    assert!(!field("x-request-id").is_empty());
+    assert_eq!(json["requestId"], field("x-request-id"));
+    assert_eq!(json["retryable"].as_bool(), Some(!field("retry-after").is_empty()), "{text}");
+    assert!(!field("date").is_empty(), "{text}");
+    assert_eq!(field("content-length"), body.len().to_string());
+    code
 }
 
 /// As [`Proxy::metric`], of the proxy with this health listener.
@@ -216,6 +236,29 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "never: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// What is promised within a second of a client's leaving comes then: at the best of three tries, as the
+/// machine may be busy with something else. A try tells how long it took.
+pub async fn within_a_second(what: &str, mut attempt: impl AsyncFnMut() -> Duration) {
+    let mut took = Vec::new();
+    while took.iter().all(|time| *time >= Duration::from_secs(1)) {
+        assert!(took.len() < 3, "{what}: {took:?}");
+        took.push(attempt().await);
+    }
+}
+
+/// Waits until what is counted has begun to grow and goes on no more, because every buffer on its way is full.
+pub async fn stands_still(count: impl Fn() -> u64) {
+    let (mut before, mut since) = (0, Instant::now());
+    eventually("it stands still", async || {
+        let now = count();
+        if now != before {
+            (before, since) = (now, Instant::now());
+        }
+        now > 0 && since.elapsed() > Duration::from_millis(300)
+    })
+    .await;
 }
 
 /// Listens where a crowd may come at once: beyond the usual backlog of 128 the kernel drops SYNs, and connecting
@@ -314,39 +357,4 @@ pub fn json(status: u16, body: &Value) -> Response<Full<Bytes>> {
     let mut answer = answer(status, body.to_string());
     answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
     answer
-}
-
-/// A raw connection: for what no well-behaved client or server would do.
-pub struct Raw(pub TcpStream);
-
-impl Raw {
-    pub async fn connect(address: SocketAddr) -> Self {
-        Self(TcpStream::connect(address).await.expect("a connection"))
-    }
-
-    pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.write_all(bytes.as_ref()).await.expect("a peer that reads");
-    }
-
-    /// Reads until what was read ends with `end`, and returns it all.
-    pub async fn read_until(&mut self, end: &str) -> String {
-        let mut read = Vec::new();
-        while !read.ends_with(end.as_bytes()) {
-            let byte = timeout(PATIENCE, self.0.read_u8()).await.expect("bytes in time");
-            read.push(byte.unwrap_or_else(|error| panic!("{error} after {:?}", String::from_utf8_lossy(&read))));
-        }
-        String::from_utf8_lossy(&read).into_owned()
-    }
-
-    /// The head of a message.
-    pub async fn head(&mut self) -> String {
-        self.read_until("\r\n\r\n").await
-    }
-
-    /// Reads until the peer ends the connection, well (`Ok`) or with a reset.
-    pub async fn rest(&mut self) -> std::io::Result<Vec<u8>> {
-        let mut rest = Vec::new();
-        timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("an end in time")?;
-        Ok(rest)
-    }
 }

@@ -3,15 +3,14 @@
 
 use std::net::SocketAddr;
 
-use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
 
-use super::{PATIENCE, Proxy, Raw};
+use super::{PATIENCE, Proxy, own_error};
 
 /// The name of the one sandbox of these tests.
 pub const HOST: &str = "8000-abc.example.test";
@@ -38,6 +37,15 @@ impl Node {
         Raw(socket)
     }
 
+    /// Sends the request to the proxy on a connection of its own, and it comes here: both ends, and its head.
+    pub async fn exchange(&self, proxy: &Proxy, request: impl AsRef<[u8]>) -> (Raw, Raw, Head) {
+        let mut client = Raw::connect(proxy.address).await;
+        client.write(request).await;
+        let mut upstream = self.accept().await;
+        let seen = Head(upstream.head().await);
+        (client, upstream, seen)
+    }
+
     /// Whether no connection waits to be accepted. Meaningful only after an event that a connection would
     /// have preceded.
     pub fn nobody_knocks(&self) -> bool {
@@ -54,48 +62,6 @@ impl Node {
     /// The same with more lines of configuration.
     pub fn proxy_with(&self, lines: &str) -> Proxy {
         Proxy::start(&node_mode(self.address, lines))
-    }
-}
-
-/// A machine that answers one request after the other, on whatever connection they come.
-pub struct Api {
-    pub node: Node,
-    connection: Option<Raw>,
-}
-
-impl Api {
-    pub async fn start() -> Self {
-        Self { node: Node::start().await, connection: None }
-    }
-
-    /// The head of the next request.
-    pub async fn request(&mut self) -> Head {
-        loop {
-            let Some(connection) = &mut self.connection else {
-                self.connection = Some(self.node.accept().await);
-                continue;
-            };
-            let mut first = [0];
-            // A client may have had no use for its connection yet, and have opened another one.
-            let came = tokio::select! {
-                came = connection.0.peek(&mut first) => came,
-                other = self.node.accept() => {
-                    self.connection = Some(other);
-                    continue;
-                }
-            };
-            match came {
-                Ok(1..) => return Head(connection.head().await),
-                _ => self.connection = None,
-            }
-        }
-    }
-
-    /// Answers it.
-    pub async fn answer(&mut self, status: u16, body: &str) {
-        let length = body.len();
-        let head = format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
-        self.connection.as_mut().expect("a request").write(head + body).await;
     }
 }
 
@@ -196,32 +162,47 @@ impl Message {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The status and code of an answer that the proxy made itself, after checking what all of those have
-    /// in common.
+    /// The status and code of an answer that the proxy itself made.
     pub fn refusal(&self) -> (u16, String) {
-        let Self { head, body } = self;
-        let json: Value = serde_json::from_slice(body).unwrap_or_else(|error| panic!("{error}: {self:?}"));
-        let code = json["error"].as_str().expect("a code").to_owned();
-        assert_eq!(json["code"].as_u64(), Some(head.status().into()), "an integer, the status: {self:?}");
-        assert!(json["message"].as_str().is_some_and(|message| !message.is_empty()), "{self:?}");
-        assert_eq!(head.one("content-type"), "application/json; charset=utf-8");
-        assert_eq!(head.one("cache-control"), "no-store");
-        let status = head.one("proxy-status");
-        assert!(status.starts_with("client-proxy; error="), "{status}");
-        assert!(
-            status.ends_with(&format!("; details=\"{code}\"")) || status.contains(&format!("; details=\"{code}; ")),
-            "{status}"
-        );
-        assert!(!head.one("x-request-id").is_empty());
-        assert_eq!(json["requestId"], head.one("x-request-id"));
-        assert_eq!(json["retryable"].as_bool(), Some(head.has("retry-after")), "{self:?}");
-        assert!(head.has("date"), "{self:?}");
-        assert_eq!(head.one("content-length"), body.len().to_string());
-        (head.status(), code)
+        let status = self.head.status();
+        (status, own_error(status, |name| self.head.all(name).join(", "), &self.body))
     }
 }
 
+/// A raw connection: for what no well-behaved client or server would do.
+pub struct Raw(pub TcpStream);
+
 impl Raw {
+    pub async fn connect(address: SocketAddr) -> Self {
+        Self(TcpStream::connect(address).await.expect("a connection"))
+    }
+
+    pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).await.expect("a peer that reads");
+    }
+
+    /// Reads until what was read ends with `end`, and returns it all.
+    pub async fn read_until(&mut self, end: &str) -> String {
+        let mut read = Vec::new();
+        while !read.ends_with(end.as_bytes()) {
+            let byte = timeout(PATIENCE, self.0.read_u8()).await.expect("bytes in time");
+            read.push(byte.unwrap_or_else(|error| panic!("{error} after {:?}", String::from_utf8_lossy(&read))));
+        }
+        String::from_utf8_lossy(&read).into_owned()
+    }
+
+    /// The head of a message.
+    pub async fn head(&mut self) -> String {
+        self.read_until("\r\n\r\n").await
+    }
+
+    /// Reads until the peer ends the connection, well (`Ok`) or with a reset.
+    pub async fn rest(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut rest = Vec::new();
+        timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.expect("an end in time")?;
+        Ok(rest)
+    }
+
     /// The next message; its body by `Content-Length` or chunks, else empty.
     pub async fn message(&mut self) -> Message {
         let head = Head(self.head().await);
@@ -282,7 +263,7 @@ impl Raw {
 
     /// Ends the sending direction.
     pub async fn half_close(&mut self) {
-        tokio::io::AsyncWriteExt::shutdown(&mut self.0).await.expect("an open connection");
+        self.0.shutdown().await.expect("an open connection");
     }
 }
 
