@@ -94,9 +94,9 @@ impl Failure {
                 | Unresolved::HoldTimeout
                 | Unresolved::Restless => Blame::ControlPlane,
             },
-            Self::NoNode | Self::NodeUnreachable(_) => Blame::ControlPlane,
+            Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Blame::ControlPlane,
             Self::TooManyConnections => Blame::Edge,
-            Self::PortClosed(_) | Self::Broken(_) | Self::Moved | Self::UpstreamTimeout => Blame::Sandbox,
+            Self::PortClosed(_) | Self::Broken(_) | Self::UpstreamTimeout => Blame::Sandbox,
         }
     }
 
@@ -125,8 +125,8 @@ impl Failure {
             Self::Locked(denial) => denied(*denial),
             Self::TooManyConnections => Code::TooManyConnections,
             Self::PortClosed(_) => Code::PortClosed,
-            Self::NoNode | Self::NodeUnreachable(_) => Code::NodeUnavailable,
-            Self::Broken(_) | Self::Moved => Code::UpstreamFailed,
+            Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Code::NodeUnavailable,
+            Self::Broken(_) => Code::UpstreamFailed,
             Self::UpstreamTimeout => Code::UpstreamTimeout,
         }
     }
@@ -158,6 +158,13 @@ impl Failure {
                 Reason::Expired => "The sandbox was not found: its snapshot has expired. Create a new one.",
             },
             Self::Unresolved(Unresolved::Exhausted(message)) => return message.to_string(),
+            Self::Unresolved(Unresolved::Restless) => {
+                "The sandbox was woken for this request and paused again before it could answer. Try again soon."
+            }
+            Self::Moved => {
+                "The sandbox has moved while this request was under way, and its body could not be sent again. Look \
+                 whether it was processed, and try again."
+            }
             Self::PortClosed(port) => {
                 return format!(
                     "The sandbox is running but port is not open. Start a server on port {port} that listens on \
@@ -246,13 +253,16 @@ impl Code {
             Self::MethodNotAllowed => "CONNECT is not served here. Send the request to the sandbox's own Host.",
             Self::InternalRoute => "This route is internal to the sandbox.",
             Self::SandboxNotFound => "The sandbox was not found.",
-            Self::AccessDenied => "Access denied. Send the sandbox's own access token in X-Access-Token.",
+            Self::AccessDenied => {
+                "Access denied: X-Access-Token is not the sandbox's own access token, or the control plane does not allow \
+                 its owner to have it woken."
+            }
             Self::TrafficTokenMissing => "The sandbox is private. Send its token in e2b-traffic-access-token.",
-            Self::TrafficTokenInvalid => "The traffic access token is not this sandbox's.",
+            Self::TrafficTokenInvalid => "The traffic access token does not open this sandbox.",
             Self::PortClosed => "The sandbox is running but port is not open.",
             Self::UpstreamFailed => {
-                "The sandbox closed the connection before it answered. The request may have been processed; look before \
-                 you repeat it."
+                "The sandbox closed the connection before it answered, or answered in no valid HTTP. The request may have \
+                 been processed; look before you repeat it."
             }
             Self::UpstreamTimeout => "The sandbox did not begin to answer in time.",
             Self::NodeUnavailable => "The machine that runs the sandbox cannot be reached now. Try again soon.",

@@ -66,14 +66,22 @@ async fn not_found_is_final_and_has_a_reason() {
         (r#"{"error_code":"new_word"}"#, Reason::Unknown),
         (r#"{"error_code":5}"#, Reason::Unknown),
         (r#"{"code":404,"message":"x"}"#, Reason::Unknown),
-        ("<html>", Reason::Unknown),
-        ("", Reason::Unknown),
     ] {
         let located = locate(Step::on(GET).json(404, body)).await;
         assert!(matches!(located, Ok(Located::Gone(reason)) if reason == want), "{body}");
         let outcome = resume(vec![Step::on(CONNECT).json(404, body)], wake(open(), 80, None, None));
         let outcome = outcome.await;
         assert!(matches!(outcome, Err(WakeError::Gone(reason)) if reason == want), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_s_not_found_says_nothing_of_the_sandbox() {
+    for body in ["<html>", "", "[]", "\"x\""] {
+        let located = locate(Step::on(GET).json(404, body)).await;
+        assert!(located.is_err(), "{body}: {located:?}");
+        let outcome = resume(vec![Step::on(CONNECT).json(404, body)], wake(open(), 80, None, None)).await;
+        assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{body}: {outcome:?}");
     }
 }
 
