@@ -1,15 +1,13 @@
 //! However the playground ends, nothing of its sandboxes is left.
-#![cfg(feature = "dev")]
-
-mod playground_support;
 
 use std::{
     io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
 };
 
-use playground_support::{Api, PROGRAM, client, processes_with, until};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::playground_support::{Api, PROGRAM, client, processes_with, until};
 
 const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 /// A daemon that has left parent and session and lets no hangup end it, beside an ordinary child.

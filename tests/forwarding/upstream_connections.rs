@@ -2,10 +2,8 @@
 
 #![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
 
-mod support;
-
-use support::{
-    Proxy, Raw, Server, answer,
+use crate::support::{
+    self, Proxy, Raw, Server, answer,
     binary::Binary,
     wire::{BlackHole, HOST, Head, Node, OK, direct_mode, get, node_mode},
 };

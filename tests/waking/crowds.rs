@@ -1,13 +1,12 @@
 //! Many wait for one sandbox, or each for its own; some of them leave.
 
-mod support;
+use tokio::{task::JoinSet, time::Instant};
 
-use support::{
-    Answer, Proxy, REMEMBER, Raw, World,
+use crate::support::{
+    self, Answer, Proxy, REMEMBER, Raw, World,
     control_plane::{Gate, Step},
     nodes_at, within_a_second,
 };
-use tokio::{task::JoinSet, time::Instant};
 
 const HELD: &str = "client_proxy_held_requests";
 

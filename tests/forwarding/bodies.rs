@@ -1,21 +1,20 @@
 //! Bodies on their way through: at once, whole, and no more of them in memory than passes.
 
-mod support;
-
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use support::{
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::timeout,
+};
+
+use crate::support::{
     PATIENCE, Proxy, Raw,
     binary::Binary,
     stands_still,
     wire::{HOST, Head, Node, OK, get, node_mode},
-};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    time::timeout,
 };
 
 /// The proxy and the node behind it.

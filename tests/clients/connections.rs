@@ -2,9 +2,7 @@
 
 #![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
 
-mod support;
-
-use support::{
+use crate::support::{
     Raw,
     wire::{HOST, Head, Node, OK, get},
 };

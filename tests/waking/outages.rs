@@ -1,11 +1,10 @@
 //! The control plane is down, slow, or asked about nobody: never "not found", never a wake because of it.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{World, control_plane::Step, eventually};
 use tokio::time::Instant;
+
+use crate::support::{self, World, control_plane::Step, eventually};
 
 async fn is_unavailable(world: &World, sandbox: &str) {
     let answer = world.get(sandbox).await;

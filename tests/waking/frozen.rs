@@ -1,8 +1,6 @@
 //! Direct mode: a sandbox that freezes while its answer is awaited. Its kernel takes connections and bytes, and
 //! nobody reads them.
 
-mod support;
-
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     process::{Child, Command, Stdio},
@@ -12,12 +10,13 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{
+use tokio::time::Instant;
+
+use crate::support::{
     Answer, DIRECT, Proxy, Raw, Server, answer,
     control_plane::{ControlPlane, Gate, Sandbox, Step},
     eventually, request, within_a_second,
 };
-use tokio::time::Instant;
 
 /// Looks again soon.
 const IMPATIENT: &str = "cache.ttl = \"100ms\"\ncache.negative_ttl = \"100ms\"\n";
@@ -247,7 +246,7 @@ struct Process {
 impl Process {
     fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["--exact", "a_process_that_counts_its_requests", "--ignored", "--nocapture"])
+            .args(["--exact", "frozen::a_process_that_counts_its_requests", "--ignored", "--nocapture"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

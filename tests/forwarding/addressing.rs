@@ -1,8 +1,6 @@
 //! Who is meant, asked from outside: names, headers, targets, and what the sandbox sees of them.
 
-mod support;
-
-use support::{
+use crate::support::{
     Proxy, Raw,
     wire::{HOST, Head, Message, Node, OK},
 };

@@ -7,7 +7,7 @@ use client_proxy::{
     types::{Node, Port, SandboxId},
 };
 
-const DEFAULT: &str = include_str!("../config/default.toml");
+const DEFAULT: &str = include_str!("../../config/default.toml");
 
 fn try_load(file: &str, env: &[(&str, &str)]) -> Result<Loaded, Faults> {
     Config::load(file.as_bytes(), &env.iter().copied().collect())

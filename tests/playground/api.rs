@@ -1,13 +1,11 @@
 //! The playground's control API: E2B's rules, row by row, and who may call it.
-#![cfg(feature = "dev")]
-
-mod playground_support;
 
 use std::time::Duration;
 
-use playground_support::{Ground, until};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
+
+use crate::playground_support::{self, Ground, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_carry_all_that_sdks_need() {

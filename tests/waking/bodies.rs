@@ -1,19 +1,18 @@
 //! Bodies of requests that are held: they wait at the client, and go upstream once.
 
-mod support;
-
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 
 use http_body_util::BodyExt as _;
-use support::{
+use tokio::io::AsyncWriteExt as _;
+
+use crate::support::{
     Proxy, REMEMBER, Raw, Server, answer,
     control_plane::{ControlPlane, Gate, Step},
     nodes_at, stands_still,
 };
-use tokio::io::AsyncWriteExt as _;
 
 struct World {
     control: ControlPlane,

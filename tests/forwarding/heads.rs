@@ -1,8 +1,6 @@
 //! What happens to the heads of messages on their way through.
 
-mod support;
-
-use support::{
+use crate::support::{
     Proxy, Raw,
     wire::{HOST, Head, Message, Node, OK, get},
 };

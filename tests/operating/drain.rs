@@ -1,17 +1,16 @@
 //! SIGTERM to the real program, with requests held and running.
 
-mod support;
-
 use std::time::Duration;
 
 use rustix::process::Signal;
-use support::{
-    Answer, REMEMBER, Raw, Server, answer,
+use tokio::{net::TcpStream, task::JoinSet, time::Instant};
+
+use crate::support::{
+    self, Answer, REMEMBER, Raw, Server, answer,
     binary::Binary,
     control_plane::{ControlPlane, Gate, Step},
     count, crowd, eventually, get, nodes_at, request, send, try_send,
 };
-use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 
 const HELD: &str = "client_proxy_held_requests";
 

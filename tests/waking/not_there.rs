@@ -1,14 +1,13 @@
 //! Node mode: the node that the catalog named does not have the sandbox, or cannot be reached.
 
-mod support;
-
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use support::{
+
+use crate::support::{
     Answer, Proxy, REMEMBER, Server, answer,
     control_plane::{ControlPlane, Sandbox, Step},
     nodes_at, request,

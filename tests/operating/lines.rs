@@ -1,11 +1,10 @@
 //! What the real program writes and shows of requests that were held: who woke what, and no secret.
 
-mod support;
-
 use http_body_util::Full;
 use serde_json::{Value, json};
-use support::{
-    REMEMBER, Server, answer,
+
+use crate::support::{
+    self, REMEMBER, Server, answer,
     binary::Binary,
     control_plane::{ControlPlane, Gate, KEY, Step},
     count, eventually, get, nodes_at, request, send,

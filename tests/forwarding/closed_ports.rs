@@ -1,11 +1,9 @@
 //! Direct mode: the last hop is this proxy's. Ports that are closed, open late, or belong to a frozen process.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{
-    DIRECT, Proxy, REMEMBER, Server, answer,
+use crate::support::{
+    self, DIRECT, Proxy, REMEMBER, Server, answer,
     control_plane::{ControlPlane, Step},
     free_port, own_ip,
 };

@@ -1,9 +1,8 @@
 //! Tokens: nobody wakes a sandbox with a wrong one, and a wrong one spoils nobody else's wake.
 
-mod support;
-
 use serde_json::json;
-use support::{
+
+use crate::support::{
     Answer, DIRECT, Proxy, REMEMBER, Server, World, answer,
     control_plane::{ControlPlane, Gate, Sandbox, Step},
     request,

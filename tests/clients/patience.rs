@@ -1,17 +1,16 @@
 //! How long a client may take for its request's head, and between two requests.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{
-    Proxy, REMEMBER, Raw, World,
-    control_plane::{Gate, Step},
-    wire::get,
-};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::{Instant, sleep_until},
+};
+
+use crate::support::{
+    Proxy, REMEMBER, Raw, World,
+    control_plane::{Gate, Step},
+    wire::get,
 };
 
 const HEAD: Duration = Duration::from_millis(300);

@@ -2,9 +2,7 @@
 
 #![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
 
-mod support;
-
-use support::{
+use crate::support::{
     Proxy, Raw, Server, answer,
     binary::Binary,
     control_plane::{ControlPlane, KEY, Step},

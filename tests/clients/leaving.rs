@@ -2,19 +2,18 @@
 
 #![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
 
-mod support;
-
 use std::time::Duration;
 
-use support::{
-    PATIENCE, Proxy, Raw,
-    binary::Binary,
-    wire::{BlackHole, HOST, Node, OK, get, node_mode},
-    within_a_second,
-};
 use tokio::{
     io::AsyncWriteExt as _,
     time::{Instant, timeout},
+};
+
+use crate::support::{
+    self, PATIENCE, Proxy, Raw,
+    binary::Binary,
+    wire::{BlackHole, HOST, Node, OK, get, node_mode},
+    within_a_second,
 };
 
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,14 @@
 //! One sandbox sleeps and somebody asks for it: every way in which its wake can end.
 
-mod support;
-
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{
-    Answer, REMEMBER, World,
+use tokio::time::Instant;
+
+use crate::support::{
+    self, Answer, REMEMBER, World,
     control_plane::{Gate, Step},
 };
-use tokio::time::Instant;
 
 fn assert_refused(answer: &Answer, status: u16, error: &str, retry: bool) {
     assert_eq!((answer.status.as_u16(), answer.error()), (status, error.to_owned()), "{}", answer.text());

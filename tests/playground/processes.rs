@@ -1,7 +1,4 @@
 //! The playground's sandboxes are real processes: they stop, go on, and end with everything they started.
-#![cfg(feature = "dev")]
-
-mod playground_support;
 
 use std::{
     io::Read as _,
@@ -10,9 +7,10 @@ use std::{
 };
 
 use client_proxy::types::SandboxId;
-use playground_support::{Ground, processes_with, state_of, until};
 use serde_json::json;
 use tokio::task::spawn_blocking;
+
+use crate::playground_support::{Ground, processes_with, state_of, until};
 
 /// Children that fork all the time, a daemon that has left session and parent, a zombie, a process with
 /// many threads, and one that its own people had stopped.

@@ -1,0 +1,5 @@
+//! What an operator says: the command line, the configuration, and what is wrong with it.
+
+mod cli;
+mod faults;
+mod values;

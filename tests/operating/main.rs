@@ -1,0 +1,7 @@
+//! What whoever runs it sees of it, and how it ends.
+
+mod drain;
+mod lines;
+mod operators;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,8 @@
+//! The playground, `client-proxy dev`.
+#![cfg(feature = "dev")]
+
+mod api;
+mod end;
+#[path = "../playground_support/mod.rs"]
+mod playground_support;
+mod processes;
