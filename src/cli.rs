@@ -126,7 +126,7 @@ pub(crate) fn check(file: &Path) -> ExitCode {
     let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
     let printed = write!(
         std::io::stdout(),
-        "# Shutdown takes up to {seconds} s (shutdown.drain_delay + shutdown.drain_timeout): the grace\n\
+        "# Shutdown takes up to {seconds} s (drain_delay + drain_timeout + 2 s for last words): the grace\n\
          # period that a platform must give, e.g. terminationGracePeriodSeconds: {seconds}\n\n{}",
         loaded.effective
     );

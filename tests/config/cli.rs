@@ -121,7 +121,7 @@ fn check_prints_what_can_be_checked_again() {
     let (_directory, path) = file(b"[shutdown]\ndrain_delay = '1500ms'\ndrain_timeout = '1m'\n");
     let first = run(&["check", "--config", &path]);
     assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
-    assert!(stdout(&first).contains("terminationGracePeriodSeconds: 62\n"), "{}", stdout(&first));
+    assert!(stdout(&first).contains("terminationGracePeriodSeconds: 64\n"), "{}", stdout(&first));
     assert!(stderr(&first).contains("warning: catalog.static is empty"), "{}", stderr(&first));
 
     let (_directory, path) = file(&first.stdout);
