@@ -104,3 +104,45 @@ async fn a_node_that_cannot_be_reached_is_left_for_the_next() {
     new.write(OK).await;
     assert_eq!(client.message().await.text(), "ok");
 }
+
+#[tokio::test]
+async fn a_head_request_goes_to_where_it_is_now() {
+    let head = disowned().split_inclusive("\r\n\r\n").next().expect("a head").to_owned();
+    for moved in [true, false] {
+        let mut places = Places::start().await;
+        let mut client = Raw::connect(places.proxy.address).await;
+        client.write(get("/").replace("GET", "HEAD")).await;
+        places.lookup("127.0.0.1").await;
+        let mut old = places.old.accept().await;
+        let seen = old.head().await;
+        old.write(&head).await;
+        places.lookup(if moved { "127.0.0.2" } else { "127.0.0.1" }).await;
+        if moved {
+            let mut new = places.new.accept().await;
+            assert_eq!(new.head().await, seen);
+            new.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n").await;
+        }
+        let answer = Head(client.head().await);
+        assert_eq!((answer.status(), answer.has("proxy-status")), (if moved { 200 } else { 502 }, false));
+    }
+}
+
+#[tokio::test]
+async fn what_no_node_says_to_a_head_request_is_no_reason_to_look() {
+    for other in [
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: 80\r\n\r\n",
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: 1025\r\n\r\n",
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json; charset=utf-8\r\n\r\n",
+        "HTTP/1.1 503 Oh\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: 80\r\n\r\n",
+    ] {
+        let mut places = Places::start().await;
+        let mut client = Raw::connect(places.proxy.address).await;
+        client.write(get("/").replace("GET", "HEAD")).await;
+        places.lookup("127.0.0.1").await;
+        let mut old = places.old.accept().await;
+        old.head().await;
+        old.write(other).await;
+        // Nobody answers a lookup: the answer would not come.
+        assert!(Head(client.head().await).status() >= 502);
+    }
+}

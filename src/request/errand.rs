@@ -141,7 +141,8 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         };
         match sent {
             Ok(mut answer) => {
-                let disowned = site.mode == Mode::Node && says_not_found(&mut answer, self.ask.sandbox).await;
+                let disowned = site.mode == Mode::Node
+                    && says_not_found(&mut answer, self.ask.sandbox, context.asks_for_head()).await;
                 let brought = Brought { answer, slot };
                 if disowned {
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
