@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header::CONNECTION};
+use http::{HeaderValue, Request, Response, Version, header::CONNECTION};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use tokio::{net::TcpStream, time::Instant};
@@ -40,12 +40,14 @@ pub(crate) async fn serve<S: Serve>(
     let io = ClientIo::new(socket, watch.clone());
     let service = service_fn(|request| {
         let busy = watch.request();
-        async {
+        let old = request.version() == Version::HTTP_10;
+        let watch = watch.clone();
+        async move {
             let mut answer = server.serve(request, peer).await;
             if shutdown.is_draining() {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok::<_, Infallible>(answer.map(|body| Answer { body, _busy: busy }))
+            Ok::<_, Infallible>(answer.map(|body| Answer::new(body, busy, old.then_some(watch))))
         }
     });
     let mut connection = pin!(http1::Builder::new().serve_connection(io, service));
@@ -71,6 +73,18 @@ pub(crate) async fn serve<S: Serve>(
 struct Answer<B> {
     body: B,
     _busy: Busy,
+    /// Of a body that ends with the connection: HTTP/1.0 has no chunks.
+    open_ended: Option<Watch>,
+}
+
+impl<B: Body> Answer<B> {
+    fn new(body: B, busy: Busy, old: Option<Watch>) -> Self {
+        let open_ended = old.filter(|_| !body.is_end_stream() && body.size_hint().exact().is_none());
+        if let Some(watch) = &open_ended {
+            watch.set_open_ended(true);
+        }
+        Self { body, _busy: busy, open_ended }
+    }
 }
 
 impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for Answer<B> {
@@ -78,7 +92,13 @@ impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for Answer<B> {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Some(watch) = &self.open_ended
+            && (matches!(frame, Poll::Ready(None)) || self.body.is_end_stream())
+        {
+            watch.set_open_ended(false);
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

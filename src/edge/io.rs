@@ -10,10 +10,12 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::{
     io::Interest,
     net::TcpStream,
@@ -26,15 +28,27 @@ pub(crate) struct ClientIo {
     socket: TokioIo<TcpStream>,
     watch: Watch,
     timer: Pin<Box<Sleep>>,
+    /// Whoever ends the socket now, be it the end of the process, resets it.
+    abrupt: bool,
 }
 
 impl ClientIo {
     pub(crate) fn new(socket: TcpStream, watch: Watch) -> Self {
         let timer = Box::pin(sleep_until(watch.due()));
-        Self { socket: TokioIo::new(socket), watch, timer }
+        Self { socket: TokioIo::new(socket), watch, timer, abrupt: false }
+    }
+
+    /// An end in the middle of an answer that only the end delimits would pass for its own.
+    fn set_abrupt(&mut self) {
+        let abrupt = self.watch.is_open_ended();
+        if abrupt != self.abrupt {
+            self.abrupt = abrupt;
+            let _ = SockRef::from(self.socket.inner()).set_linger(abrupt.then_some(Duration::ZERO));
+        }
     }
 
     fn look(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.set_abrupt();
         // The timer may ring early, never late: so a busy connection sets it a few times a second, not
         // twice a request.
         if self.watch.due() < self.timer.deadline() {
@@ -84,6 +98,7 @@ impl Write for ClientIo {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.set_abrupt();
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 

@@ -35,12 +35,14 @@ struct Inner {
     phase: Cell<Phase>,
     due: Cell<Instant>,
     patience: Patience,
+    open_ended: Cell<bool>,
 }
 
 impl Watch {
     /// For a connection accepted now.
     pub(crate) fn new(patience: Patience, now: Instant) -> Self {
-        Self(Rc::new(Inner { phase: Cell::new(Phase::Waiting), due: Cell::new(now + patience.head), patience }))
+        let (phase, due) = (Cell::new(Phase::Waiting), Cell::new(now + patience.head));
+        Self(Rc::new(Inner { phase, due, patience, open_ended: Cell::new(false) }))
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -50,6 +52,15 @@ impl Watch {
     /// When the connection is to be looked at.
     pub(crate) fn due(&self) -> Instant {
         self.0.due.get()
+    }
+
+    /// An answer is under way that ends with the connection, and is not at its end.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        self.0.open_ended.get()
+    }
+
+    pub(crate) fn set_open_ended(&self, is: bool) {
+        self.0.open_ended.set(is);
     }
 
     /// Bytes came.

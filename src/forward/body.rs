@@ -3,14 +3,14 @@
 
 use std::{
     cell::RefCell,
+    future::poll_fn,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::Notify;
 
 /// How much of a sent body is kept until the answer begins.
 const KEEP: usize = 64 * 1024;
@@ -29,8 +29,8 @@ struct Source<B> {
     attempt: u32,
     /// The present attempt has taken all of it.
     taken: bool,
-    /// Rung when it has.
-    end: Rc<Notify>,
+    /// Who waits for that.
+    waiting: Option<Waker>,
 }
 
 /// One attempt to send the body: from its beginning, whatever earlier attempts took.
@@ -52,7 +52,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             complete: true,
             attempt: 0,
             taken: false,
-            end: Rc::default(),
+            waiting: None,
         })))
     }
 
@@ -65,19 +65,25 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     pub(crate) fn attempt(&self) -> Attempt<B> {
         let mut source = self.0.borrow_mut();
         source.attempt += 1;
-        source.taken = source.kept.is_empty() && source.body.is_end_stream();
-        if source.taken {
-            source.end.notify_one();
+        source.taken = false;
+        if source.kept.is_empty() && source.body.is_end_stream() {
+            source.take_end();
         }
         Attempt { source: self.0.clone(), number: source.attempt, position: 0, sent: 0 }
     }
 
     /// Waits until the present attempt has taken the whole body: from then on it is the sandbox's turn.
     pub(crate) async fn taken(&self) {
-        let end = self.0.borrow().end.clone();
-        while !self.0.borrow().taken {
-            end.notified().await;
-        }
+        poll_fn(|cx| {
+            let mut source = self.0.borrow_mut();
+            if source.taken {
+                return Poll::Ready(());
+            }
+            // One request has one who waits.
+            source.waiting = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 
     /// The answer is the sandbox's: nothing will be sent again.
@@ -87,6 +93,14 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
 }
 
 impl<B> Source<B> {
+    /// The present attempt has taken all of the body.
+    fn take_end(&mut self) {
+        self.taken = true;
+        if let Some(waiting) = self.waiting.take() {
+            waiting.wake();
+        }
+    }
+
     /// Takes the next frame of the body itself: the attempt has sent all that was kept.
     fn poll_fresh(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>>
     where
@@ -136,9 +150,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Attempt<B> {
             Poll::Ready(Some(Ok(_))) => source.body.is_end_stream() && this.position >= source.kept.len(),
             _ => false,
         };
-        if over && !source.taken {
-            source.taken = true;
-            source.end.notify_one();
+        if over {
+            source.take_end();
         }
         frame
     }

@@ -5,7 +5,7 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     io,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -171,20 +171,55 @@ async fn belongs(guard: Arc<dyn ListenerGuard>, sandbox: SandboxId, address: Soc
     tokio::task::spawn_blocking(move || guard.may_dial(&sandbox, address)).await.unwrap_or(false)
 }
 
-/// Addresses that are never a sandbox: this machine itself, the link, groups, and what clouds serve
-/// their machines' secrets on. An IPv4 address in IPv6 clothes is judged as IPv4.
+/// What clouds serve their machines' secrets on.
+const METADATA_V4: [[u8; 4]; 6] = [
+    [169, 254, 169, 254], // most
+    [169, 254, 170, 2],   // ECS tasks
+    [169, 254, 170, 23],  // EKS pods
+    [168, 63, 129, 16],   // Azure
+    [192, 0, 0, 192],     // Oracle
+    [100, 100, 100, 200], // Alibaba
+];
+const METADATA_V6: [Ipv6Addr; 3] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), // EC2
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),  // EKS pods
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),  // Google
+];
+
+/// Addresses that are never a sandbox: this machine itself, the link, groups, and metadata services. An IPv4
+/// address in IPv6 clothes is judged as IPv4.
 fn forbidden(ip: IpAddr, allow_loopback: bool) -> bool {
-    const EC2_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
-    match ip.to_canonical() {
+    match ip {
         IpAddr::V4(ip) => {
-            let metadata = [[169, 254, 169, 254], [169, 254, 170, 2], [100, 100, 100, 200]].contains(&ip.octets());
             let local = ip.is_loopback() || ip.is_link_local();
-            metadata || ip.octets()[0] == 0 || ip.is_multicast() || ip.is_broadcast() || (local && !allow_loopback)
+            METADATA_V4.contains(&ip.octets())
+                || ip.octets()[0] == 0
+                || ip.is_multicast()
+                || ip.is_broadcast()
+                || (local && !allow_loopback)
         }
         IpAddr::V6(ip) => {
             let local = ip.is_loopback() || ip.is_unicast_link_local();
-            ip == EC2_METADATA || ip.is_unspecified() || ip.is_multicast() || (local && !allow_loopback)
+            METADATA_V6.contains(&ip)
+                || ip.is_multicast()
+                || (local && !allow_loopback)
+                || worn_v4(ip).is_some_and(|ip| forbidden(ip.into(), allow_loopback))
         }
+    }
+}
+
+/// The IPv4 address that an IPv6 address stands for, where some gateway or kernel may translate it.
+fn worn_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [.., high, low] = ip.segments();
+    let v4 = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match ip.segments() {
+        // Not the unspecified address in IPv4-compatible form, though it looks like it.
+        [0, 0, 0, 0, 0, 0, 0, 1] => None,
+        // Mapped; IPv4-compatible; NAT64 (RFC 6052), also where it is local (RFC 8215).
+        [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0x64, 0xff9b, 1, ..] => Some(v4(high, low)),
+        // 6to4
+        [0x2002, high, low, ..] => Some(v4(high, low)),
+        _ => None,
     }
 }
 
@@ -206,6 +241,22 @@ mod tests {
             ("::ffff:169.254.169.254", true, true),
             ("fd00:ec2::254", true, true),
             ("100.100.100.200", true, true),
+            ("169.254.170.2", true, true),
+            ("169.254.170.23", true, true),
+            ("168.63.129.16", true, true),
+            ("192.0.0.192", true, true),
+            ("fd00:ec2::23", true, true),
+            ("fd20:ce::254", true, true),
+            ("::169.254.169.254", true, true),
+            ("::127.0.0.1", true, false),
+            ("64:ff9b::169.254.169.254", true, true),
+            ("64:ff9b::7f00:1", true, false),
+            ("64:ff9b:1::168.63.129.16", true, true),
+            ("2002:a9fe:a9fe::1", true, true),
+            ("2002:7f00:1::", true, false),
+            ("64:ff9b::10.0.0.1", false, false),
+            ("2002:a00:1::a9fe:a9fe", false, false),
+            ("::ffff:10.0.0.1", false, false),
             ("0.0.0.0", true, true),
             ("0.1.2.3", true, true),
             ("::", true, true),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use http::Response;
+use http::{Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -36,6 +36,8 @@ impl Forwarder {
         connection: Connection,
         poolable: bool,
     ) -> Response<Download> {
+        // hyper would speak HTTP/1.0 on that connection from now on: bodies of unknown length were lost.
+        let poolable = poolable && answer.version() == Version::HTTP_11;
         answer.map(|body| {
             let mut download = Download {
                 ahead: BytesMut::new(),

@@ -1,7 +1,7 @@
 //! What changes in a message's head on its way through: hop-by-hop fields go (RFC 9110 §7.6.1), the
 //! forwarding fields are put right, and nothing else is touched.
 
-use std::net::IpAddr;
+use std::{fmt::Write as _, net::IpAddr};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri,
@@ -46,6 +46,8 @@ pub(crate) fn outbound(head: &mut Parts, passage: Passage<'_>) {
         head.uri = origin_form(&head.uri);
     }
     head.version = http::Version::HTTP_11;
+    // What hyper noted of the client's connection is not for the next one.
+    head.extensions.clear();
     let headers = &mut head.headers;
     let takes_trailers = headers.get_all(TE).iter().any(|value| lists(value, "trailers"));
     one_framing(headers);
@@ -148,7 +150,7 @@ fn append_peer(headers: &mut HeaderMap, peer: IpAddr) {
             chain.push_str(", ");
         }
     }
-    chain.push_str(&peer.to_string());
+    let _ = write!(chain, "{peer}");
     if let Ok(value) = HeaderValue::try_from(chain) {
         headers.insert(FORWARDED_FOR, value);
     }

@@ -3,7 +3,8 @@
 
 use std::{net::SocketAddr, rc::Rc, sync::Arc};
 
-use http::{Method, Request, Response, request::Parts};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header::TRANSFER_ENCODING, request::Parts};
+use http_body::Body as _;
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::Instant};
@@ -27,6 +28,7 @@ pub(crate) use self::{
     dial::{DialError, DialRules, Ladder},
     download::Download,
     not_found::says_not_found,
+    pool::Life,
     quota::{Quota, Slot},
 };
 use self::{
@@ -54,8 +56,11 @@ pub(crate) struct Destination<'a> {
     pub(crate) sandbox: &'a SandboxId,
     /// The authority to dial.
     pub(crate) address: String,
-    /// Connections are kept and shared under this name; `None`: one connection, one exchange.
-    pub(crate) pool_key: Option<Rc<str>>,
+    /// Connections are kept, and shared by those that mean the same life at the address; `None`: one
+    /// connection, one exchange.
+    pub(crate) shared: Option<Life>,
+    /// The answer may turn out to be a node's, and the request be sent elsewhere: its head is kept.
+    pub(crate) again: bool,
     /// The sandbox was woken a moment ago: its port may not listen yet.
     pub(crate) ladder: Option<Ladder>,
 }
@@ -72,6 +77,12 @@ pub(crate) enum SendError {
     /// The client left in the middle of its upload; the exchange was aborted.
     #[error("the client left during its upload")]
     ClientLeft,
+    /// The client's upload is no body; the exchange was aborted.
+    #[error("the upload is malformed")]
+    BadBody,
+    /// The answer was 101, and nobody had asked for another protocol.
+    #[error("the sandbox switched protocols unasked")]
+    Switched,
 }
 
 impl Forwarder {
@@ -85,27 +96,39 @@ impl Forwarder {
     ///
     /// A pooled connection that turns out dead is replaced, and the request sent again, if nothing of it
     /// was sent or if its method is idempotent and its body is all there (RFC 9110 §9.2.2).
+    ///
+    /// `head` is empty afterwards if it was sent for good.
     pub(crate) async fn send(
         self: &Rc<Self>,
-        head: &Parts,
+        head: &mut Parts,
         upload: &Upload<Incoming>,
         to: &Destination<'_>,
     ) -> Result<Response<Download>, SendError> {
-        let mut pooled = to.pool_key.as_deref().and_then(|key| self.pool.take(key));
+        let mut pooled = self.pooled(to);
         loop {
             let mut connection = match pooled.take() {
                 Some(connection) => connection,
                 None => self.connect(to).await?,
             };
-            let request = Request::from_parts(head.clone(), upload.attempt());
+            let body = upload.attempt();
+            // A copy is dear: only where the head may be wanted again.
+            let wanted = to.again || connection.reused;
+            let mut head_sent =
+                if wanted { head.clone() } else { std::mem::replace(head, Request::new(()).into_parts().0) };
+            if !body.is_end_stream() && body.size_hint().exact().is_none() {
+                // hyper would do so by itself, but sends GET and HEAD of unknown length without their bodies.
+                head_sent.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
+            let request = Request::from_parts(head_sent, body);
             let mut error = match connection.sender.try_send_request(request).await {
-                Ok(answer) => return Ok(self.download(answer, connection, to.pool_key.is_some())),
+                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => return Err(SendError::Switched),
+                Ok(answer) => return Ok(self.download(answer, connection, to.shared.is_some())),
                 Err(error) => error,
             };
             let untouched = error.take_message().is_some();
             let error = error.into_error();
-            if client_left(&error) {
-                return Err(SendError::ClientLeft);
+            if let Some(error) = by_upload(&error) {
+                return Err(error);
             }
             let again = connection.reused
                 && upload.repeatable()
@@ -117,7 +140,7 @@ impl Forwarder {
             // The others in the pool are of the same age: a fresh one ends the search, unless nothing was
             // sent and another one claims to be alive.
             if untouched {
-                pooled = to.pool_key.as_deref().and_then(|key| self.pool.take(key));
+                pooled = self.pooled(to);
             }
         }
     }
@@ -127,13 +150,17 @@ impl Forwarder {
         self.pool.sweep(Instant::now());
     }
 
+    fn pooled(&self, to: &Destination<'_>) -> Option<Connection> {
+        self.pool.take(&to.address, to.shared?)
+    }
+
     async fn connect(&self, to: &Destination<'_>) -> Result<Connection, SendError> {
         let dialled = self.dialer.dial(&to.address, to.sandbox, to.ladder).await;
         self.metrics.dial(dialled.as_ref().map_or_else(DialError::as_str, |_| "ok"));
-        self.handshake(dialled?, to.pool_key.clone().unwrap_or_else(|| Rc::from(""))).await
+        self.handshake(dialled?, to).await
     }
 
-    async fn handshake(&self, stream: TcpStream, key: Rc<str>) -> Result<Connection, SendError> {
+    async fn handshake(&self, stream: TcpStream, to: &Destination<'_>) -> Result<Connection, SendError> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Broken)?;
         let driver = tokio::task::spawn_local(async move {
             // Its error reaches the exchange that is under way.
@@ -142,7 +169,8 @@ impl Forwarder {
         Ok(Connection {
             sender,
             reused: false,
-            key,
+            address: to.address.as_str().into(),
+            life: to.shared.unwrap_or_default(),
             _driver: AbortOnDropHandle::new(driver),
             _open: Gauged::new(&self.metrics.upstream_connections),
         })
@@ -154,14 +182,14 @@ fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
 }
 
-/// Whether the exchange ended because its upload broke off, rather than because the client sent what is
-/// no body.
-fn client_left(error: &hyper::Error) -> bool {
+/// Whether the exchange ended because of its upload: the client broke it off, or sent what is no body.
+fn by_upload(error: &hyper::Error) -> Option<SendError> {
     use std::{error::Error as _, io::ErrorKind};
     // What our own body says; then what hyper made of the client's socket.
-    let Some(upload) = error.source().and_then(|source| source.downcast_ref::<hyper::Error>()) else { return false };
+    let upload = error.source()?.downcast_ref::<hyper::Error>()?;
     let io = upload.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    !io.is_some_and(|io| matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData))
+    let malformed = io.is_some_and(|io| matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData));
+    Some(if malformed { SendError::BadBody } else { SendError::ClientLeft })
 }
 
 /// Whether the connection ended before an answer, rather than the answer being wrong.

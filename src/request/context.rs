@@ -52,6 +52,8 @@ enum Ended {
 /// What nginx writes for a client that left before an answer.
 const CLIENT_CLOSED: u16 = 499;
 const MAX_REQUEST_ID: usize = 128;
+/// How much of a path the access line tells.
+const MAX_PATH: usize = 1024;
 /// A lookup of a millisecond is no hold that a client would care for.
 const WORTH_TELLING: Duration = Duration::from_millis(1);
 
@@ -128,7 +130,7 @@ impl Context {
             sandbox,
             port,
             method = self.method.as_str(),
-            path = self.path.as_ref().map_or("", PathAndQuery::path),
+            path = self.path.as_ref().map(PathAndQuery::path).map_or("", |path| &path[..path.floor_char_boundary(MAX_PATH)]),
             status,
             origin = origin.as_str(),
             error,

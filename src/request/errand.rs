@@ -4,7 +4,7 @@
 //! looking once more gave another place or a wake. In direct mode also: the sandbox may have been
 //! frozen while its answer is awaited; then it is woken, and the same exchange goes on.
 
-use std::{future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use http::{Response, request::Parts};
 use hyper::body::Incoming;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::{context::Context, failure::Failure, handle::Handler};
 use crate::{
     config::Mode,
-    forward::{Destination, DialError, Download, Ladder, SendError, Slot, Upload, says_not_found},
+    forward::{Destination, DialError, Download, Ladder, Life, SendError, Slot, Upload, says_not_found},
     route::Target,
     sandbox::{
         Ask, Doubt, Hold, Trigger, Unresolved,
@@ -138,7 +138,7 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             return Ok(Sent::Missing(Missing::NoNode));
         };
         let begun = Instant::now();
-        let sending = self.handler.forwarder.send(&self.head, &self.upload, &destination);
+        let sending = self.handler.forwarder.send(&mut self.head, &self.upload, &destination);
         let sent = match (site.mode, site.response_header_timeout) {
             (Mode::Node, None) => sending.await,
             (Mode::Node, limit) => tokio::select! {
@@ -152,7 +152,8 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         };
         match sent {
             Ok(mut answer) => {
-                let disowned = site.mode == Mode::Node && says_not_found(&mut answer, self.ask.sandbox).await;
+                let disowned = site.mode == Mode::Node
+                    && says_not_found(&mut answer, self.ask.sandbox, context.asks_for_head()).await;
                 let brought = Brought { answer, slot };
                 if disowned {
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
@@ -167,6 +168,8 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 Ok(Sent::Missing(Missing::Unreachable(error)))
             }
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
+            Err(SendError::BadBody) => Err(Failure::BadBody),
+            Err(SendError::Switched) => Err(Failure::Switched),
             // There is nobody to answer, and nothing of the sandbox's to blame: the connection's watch sees
             // it in a moment, and drops this.
             Err(SendError::ClientLeft) => std::future::pending().await,
@@ -178,17 +181,18 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         let Target { sandbox, port, .. } = self.target;
         let address = site.address.render(route.placement.node.as_ref(), *port, sandbox)?;
         let now = Instant::now();
-        let (pool_key, ladder) = match site.mode {
-            Mode::Node => (Some(Rc::from(&*address)), None),
+        let (shared, ladder) = match site.mode {
+            Mode::Node => (Some(Life::default()), None),
             Mode::Direct => {
                 // Another life at the same address is another party: no connection is inherited. User ports
                 // are not pooled at all.
-                let key = port.is_envd().then(|| format!("{address}#{}", route.generation.0).into());
+                let life = port.is_envd().then_some(Life(route.generation.0));
                 let just_woken = route.woken.is_some_and(|woken| now < woken.at + JUST_WOKEN);
-                (key, just_woken.then(|| Ladder { deadline: hold.deadline(now) }))
+                (life, just_woken.then(|| Ladder { deadline: hold.deadline(now) }))
             }
         };
-        Some(Destination { sandbox, address, pool_key, ladder })
+        let again = site.mode == Mode::Node;
+        Some(Destination { sandbox, address, shared, again, ladder })
     }
 
     /// Looking again did not help: what the caller is told.

@@ -30,6 +30,10 @@ pub(crate) enum Failure {
     NodeUnreachable(#[source] DialError),
     #[error("the connection broke before an answer: {0}")]
     Broken(#[source] hyper::Error),
+    #[error("the sandbox switched protocols unasked")]
+    Switched,
+    #[error("the request's body is malformed")]
+    BadBody,
     #[error("the sandbox moved while its answer was awaited")]
     Moved,
     #[error("no answer in response_header_timeout")]
@@ -52,6 +56,7 @@ pub(crate) enum Code {
     MissingHeader,
     InvalidSandboxId,
     InvalidPort,
+    InvalidBody,
     UnknownDomain,
     MethodNotAllowed,
     InternalRoute,
@@ -85,7 +90,7 @@ pub(crate) struct Meaning {
 impl Failure {
     pub(crate) fn blame(&self) -> Blame {
         match self {
-            Self::Misrouted(_) | Self::InternalRoute | Self::Locked(_) => Blame::Client,
+            Self::Misrouted(_) | Self::InternalRoute | Self::Locked(_) | Self::BadBody => Blame::Client,
             Self::Unresolved(unresolved) => match unresolved {
                 Unresolved::Gone(_) | Unresolved::Denied(_) | Unresolved::Exhausted(_) => Blame::Client,
                 Unresolved::TooManyHeld | Unresolved::Draining => Blame::Edge,
@@ -96,7 +101,7 @@ impl Failure {
             },
             Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Blame::ControlPlane,
             Self::TooManyConnections => Blame::Edge,
-            Self::PortClosed(_) | Self::Broken(_) | Self::UpstreamTimeout => Blame::Sandbox,
+            Self::PortClosed(_) | Self::Broken(_) | Self::Switched | Self::UpstreamTimeout => Blame::Sandbox,
         }
     }
 
@@ -125,8 +130,10 @@ impl Failure {
             Self::Locked(denial) => denied(*denial),
             Self::TooManyConnections => Code::TooManyConnections,
             Self::PortClosed(_) => Code::PortClosed,
+            // It lives elsewhere: a 502 would say that it is dead.
             Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Code::NodeUnavailable,
-            Self::Broken(_) => Code::UpstreamFailed,
+            Self::Broken(_) | Self::Switched => Code::UpstreamFailed,
+            Self::BadBody => Code::InvalidBody,
             Self::UpstreamTimeout => Code::UpstreamTimeout,
         }
     }
@@ -157,6 +164,7 @@ impl Failure {
                 }
                 Reason::Expired => "The sandbox was not found: its snapshot has expired. Create a new one.",
             },
+            Self::Switched => "The sandbox answered 101 Switching Protocols, which nobody had asked it for.",
             Self::Unresolved(Unresolved::Exhausted(message)) => return message.to_string(),
             Self::Unresolved(Unresolved::Restless) => {
                 "The sandbox was woken for this request and paused again before it could answer. Try again soon."
@@ -187,11 +195,12 @@ fn denied(denial: Denial) -> Code {
 
 impl Code {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::InvalidHost,
         Self::MissingHeader,
         Self::InvalidSandboxId,
         Self::InvalidPort,
+        Self::InvalidBody,
         Self::UnknownDomain,
         Self::MethodNotAllowed,
         Self::InternalRoute,
@@ -218,6 +227,7 @@ impl Code {
             Self::MissingHeader => ("missing_header", 400, "http_request_error", false),
             Self::InvalidSandboxId => ("invalid_sandbox_id", 400, "http_request_error", false),
             Self::InvalidPort => ("invalid_port", 400, "http_request_error", false),
+            Self::InvalidBody => ("invalid_body", 400, "http_request_error", false),
             Self::UnknownDomain => ("unknown_domain", 421, "http_request_error", false),
             Self::MethodNotAllowed => ("method_not_allowed", 405, "http_request_denied", false),
             Self::InternalRoute => ("internal_route", 404, "http_request_denied", false),
@@ -249,6 +259,7 @@ impl Code {
             Self::MissingHeader => "This Host needs the headers E2b-Sandbox-Id and E2b-Sandbox-Port, each once.",
             Self::InvalidSandboxId => "The sandbox id has other characters than a-z and 0-9.",
             Self::InvalidPort => "The port is not a number from 1 to 65535.",
+            Self::InvalidBody => "The request's body is malformed: its chunks are not what HTTP/1.1 says.",
             Self::UnknownDomain => "The domain is not served here. Check the URL.",
             Self::MethodNotAllowed => "CONNECT is not served here. Send the request to the sandbox's own Host.",
             Self::InternalRoute => "This route is internal to the sandbox.",

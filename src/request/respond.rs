@@ -61,7 +61,8 @@ pub(crate) fn respond(
         headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
     }
     match code {
-        Code::Draining => {
+        // What follows a malformed body on its connection is anything.
+        Code::Draining | Code::InvalidBody => {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         // RFC 9110 §15.5.6: what would be allowed. Any method but CONNECT is.
@@ -126,6 +127,20 @@ mod tests {
     }
 
     #[test]
+    fn a_sandbox_that_lives_elsewhere_is_not_dead_and_the_words_are_true() {
+        for (failure, words) in [
+            (Failure::Moved, "may have been processed"),
+            (Unresolved::Restless.into(), "went to sleep again"),
+            (Failure::NoNode, "cannot be reached"),
+        ] {
+            let (parts, body) = answer(&failure);
+            assert_eq!((parts.status.as_u16(), &parts.headers["retry-after"]), (503, &RETRY_AFTER_SECONDS));
+            assert_eq!((&body["error"], &body["retryable"]), (&"node_unavailable".into(), &true.into()));
+            assert!(body["message"].as_str().expect("a message").contains(words), "{body}");
+        }
+    }
+
+    #[test]
     fn an_answer_tells_codes_the_same_way_everywhere() {
         let (parts, body) = answer(&Unresolved::Gone(Reason::AutoResumeOff).into());
         assert_eq!(parts.status, 502);
@@ -145,6 +160,9 @@ mod tests {
         assert_eq!(body["retryable"], true);
         let (parts, _) = answer(&Unresolved::Draining.into());
         assert_eq!(parts.headers["connection"], "close");
+        let (parts, body) = answer(&Failure::BadBody);
+        assert_eq!((parts.status.as_u16(), &parts.headers["connection"]), (400, &HeaderValue::from_static("close")));
+        assert_eq!((body["error"].as_str(), body["retryable"].as_bool()), (Some("invalid_body"), Some(false)));
         let (parts, body) = answer(&Misrouted::ConnectMethod.into());
         assert_eq!((parts.status.as_u16(), body["error"].as_str()), (405, Some("method_not_allowed")));
         assert!(parts.headers.contains_key("allow"));

@@ -141,3 +141,19 @@ async fn a_client_that_left_is_a_line_and_no_error() {
         proxy.log().into_iter().filter(|line| ["WARN", "ERROR"].map(Value::from).contains(&line["level"])).collect();
     assert!(loud.is_empty(), "{loud:#?}");
 }
+
+#[tokio::test]
+async fn a_long_path_is_cut_in_the_access_line() {
+    let node = Server::start(async |_| answer(200, "hello")).await;
+    let config = support::wire::node_mode(node.address, "");
+    let mut proxy = Binary::start(&config).await;
+    // The cut is not in the middle of a letter.
+    for path in ["/".to_owned() + &"x".repeat(5000), "/".to_owned() + &"\u{e9}".repeat(1000), "/short".into()] {
+        let mut client = support::Raw::connect(proxy.address).await;
+        client.write(support::wire::get(&path)).await;
+        client.message().await;
+        let line = proxy.access_line().await;
+        let told = line["path"].as_str().expect("a path");
+        assert!(path.starts_with(told) && told.len() >= path.len().min(1023) && told.len() <= 1024, "{told}");
+    }
+}

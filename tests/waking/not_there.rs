@@ -209,6 +209,21 @@ async fn a_chunked_imitation_is_the_application_s() {
 }
 
 #[tokio::test]
+async fn a_head_request_goes_to_where_the_sandbox_is_now_though_its_answer_has_no_body() {
+    for moved in [true, false] {
+        let (control, bad, good, proxy) = world(REMEMBER).await;
+        let sandbox = control.sandbox("abc");
+        sandbox.running("127.0.0.1");
+        let second = if moved { moves(&sandbox, "127.0.0.2") } else { Step::Truly };
+        sandbox.looks_up([Step::Truly, second]);
+        let head = request("HEAD", 8000, "abc", "/").body(Full::default()).expect("a request");
+        let answer = proxy.send(head).await;
+        assert_eq!(answer.status.as_u16(), if moved { 200 } else { 502 });
+        assert_eq!((answer.header("proxy-status"), bad.requests(), good.requests()), ("", 1, usize::from(moved)));
+    }
+}
+
+#[tokio::test]
 async fn a_long_body_is_not_sent_twice() {
     let (control, bad, good, proxy) = world(REMEMBER).await;
     let sandbox = control.sandbox("abc");
