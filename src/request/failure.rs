@@ -167,11 +167,11 @@ impl Failure {
             Self::Switched => "The sandbox answered 101 Switching Protocols, which nobody had asked it for.",
             Self::Unresolved(Unresolved::Exhausted(message)) => return message.to_string(),
             Self::Unresolved(Unresolved::Restless) => {
-                "The sandbox was woken for this request and paused again before it could answer. Try again soon."
+                "The sandbox was woken and went to sleep again before it had the request. Try again soon."
             }
             Self::Moved => {
-                "The sandbox has moved while this request was under way, and its body could not be sent again. Look \
-                 whether it was processed, and try again."
+                "The sandbox moved to another machine before it answered. The request may have been processed; look \
+                 before you repeat it."
             }
             Self::PortClosed(port) => {
                 return format!(

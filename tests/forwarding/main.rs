@@ -4,6 +4,7 @@ mod addressing;
 mod bodies;
 mod closed_ports;
 mod direct_mode;
+mod framing;
 mod heads;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,16 +1,14 @@
 //! Where messages end: whatever the client sends, the sandbox sees one whole request or an aborted one, and
 //! an answer that breaks off never looks whole.
 
-mod support;
-
 use std::io::ErrorKind;
 
-use rustix::process::Signal;
-use support::{
+use crate::support::{
     Raw,
     binary::Binary,
     wire::{HOST, Head, Node, OK, direct_mode, get, node_mode},
 };
+use rustix::process::Signal;
 
 const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
 
