@@ -70,7 +70,8 @@ const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// An address that cannot be bound, or a resource that cannot be had.
 pub fn run(loaded: Loaded) -> anyhow::Result<()> {
-    start_log(&loaded.config.log)?;
+    // The last to be dropped: an error is in the log before it is told as the program's own.
+    let _log = start_log(&loaded.config.log)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -80,7 +81,7 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     app.until_told()
 }
 
-fn start_log(log: &config::Log) -> anyhow::Result<()> {
+fn start_log(log: &config::Log) -> anyhow::Result<telemetry::log::Log> {
     let format = match log.format {
         LogFormat::Auto => None,
         LogFormat::Text => Some(telemetry::log::Format::Text),

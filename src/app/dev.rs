@@ -38,7 +38,7 @@ fn serve(options: &Options, playground: &Playground, runtime: &tokio::runtime::R
         // The story tells itself; a line per request would drown it.
         loaded.config.log.filter = "warn".into();
     }
-    start_log(&loaded.config.log)?;
+    let _log = start_log(&loaded.config.log)?;
     let app = App::start(loaded.config, Some(Arc::new(playground.listener_guard())))?;
     let bound = app.addresses();
     let at = Addresses {
