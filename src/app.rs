@@ -10,19 +10,20 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
-use tokio::{
-    runtime::Runtime,
-    signal::unix::{SignalKind, signal},
-    sync::Semaphore,
-};
+use anyhow::{Context as _, anyhow};
+use tokio::{net::TcpListener, runtime::Runtime, sync::Semaphore};
+use tokio_util::sync::CancellationToken;
 
-use self::server::{Finder, Parts, Watchman};
+use self::{
+    doors::Doors,
+    server::{Finder, Parts, Watchman},
+    signals::Signals,
+};
 use crate::{
     config::{self, Config, Loaded, LogFormat},
-    control::{AnyCatalog, AnyResumer, install_tls_provider},
+    control::{AnyCatalog, AnyResumer},
     edge::{
-        admin, listener,
+        admin, listener, operators,
         watch::Patience,
         worker::{self, Tools},
     },
@@ -32,12 +33,16 @@ use crate::{
     telemetry::{self, Metrics},
 };
 
+mod descriptors;
 #[cfg(feature = "dev")]
 mod dev;
+mod doors;
 mod server;
+mod signals;
 
 #[cfg(feature = "dev")]
 pub use self::dev::dev;
+pub use crate::control::install_tls_provider;
 
 /// A running proxy.
 pub struct App {
@@ -47,6 +52,8 @@ pub struct App {
     /// Serves the admin pages and owns every connection to the control plane.
     control: Option<Runtime>,
     workers: Vec<JoinHandle<()>>,
+    /// Cancelled when a worker has died.
+    broken: CancellationToken,
 }
 
 /// Where a proxy listens; port 0 in the configuration has become a real one.
@@ -70,17 +77,37 @@ const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// An address that cannot be bound, or a resource that cannot be had.
 pub fn run(loaded: Loaded) -> anyhow::Result<()> {
-    start_log(&loaded.config.log)?;
+    // The last to be dropped: an error is in the log before it is told as the program's own.
+    let _log = start_log(&loaded.config.log)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let app = App::start(loaded.config, None)?;
+    descriptors::raise(&loaded.config);
+    let control = control_runtime()?;
+    // Before anything is listened on: whoever is served sees the drain.
+    let signals = catch_signals(&control)?;
+    let doors = Doors::open(&loaded.config)?;
+    let app = App::wire(control, doors, loaded.config, None)?;
     let grace = app.limits.grace();
     tracing::info!(addresses = ?app.addresses, grace_seconds = grace.as_secs(), "serving; a platform must give this grace");
-    app.until_told()
+    app.until_told(signals)
 }
 
-fn start_log(log: &config::Log) -> anyhow::Result<()> {
+fn control_runtime() -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONTROL_THREADS)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .context("cannot start the control runtime")
+}
+
+fn catch_signals(runtime: &Runtime) -> anyhow::Result<Signals> {
+    let _inside = runtime.enter();
+    Signals::catch().context("cannot listen for signals")
+}
+
+fn start_log(log: &config::Log) -> anyhow::Result<telemetry::log::Log> {
     let format = match log.format {
         LogFormat::Auto => None,
         LogFormat::Text => Some(telemetry::log::Format::Text),
@@ -95,21 +122,24 @@ impl App {
     /// # Errors
     /// An address that cannot be bound, or a resource that cannot be had. Nothing runs then.
     pub fn start(config: Config, guard: Option<Arc<dyn ListenerGuard>>) -> anyhow::Result<Self> {
-        install_tls_provider();
-        let bind = |address: SocketAddr| {
-            let bound = listener::bind(address).and_then(|socket| Ok((socket.local_addr()?, socket)));
-            bound.with_context(|| format!("cannot listen on {address}"))
-        };
-        let proxy = config.server.listen.iter().map(|address| bind(*address)).collect::<Result<Vec<_>, _>>()?;
-        let (health_address, health) = bind(config.health.listen)?;
-        let admin = config.admin.listen.map(bind).transpose()?;
+        let doors = Doors::open(&config)?;
+        Self::wire(control_runtime()?, doors, config, guard)
+    }
 
-        let control = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(CONTROL_THREADS)
-            .thread_name("control")
-            .enable_all()
-            .build()
-            .context("cannot start the control runtime")?;
+    fn wire(
+        control: Runtime,
+        doors: Doors,
+        config: Config,
+        guard: Option<Arc<dyn ListenerGuard>>,
+    ) -> anyhow::Result<Self> {
+        install_tls_provider();
+        // Listeners belong to this runtime.
+        let inside = control.enter();
+        let proxy = doors.proxy.into_iter().map(TcpListener::from_std).collect::<Result<Vec<_>, _>>()?;
+        let health = TcpListener::from_std(doors.health)?;
+        let admin = doors.admin.map(TcpListener::from_std).transpose()?;
+        drop(inside);
+
         let metrics = Metrics::new().context("cannot set up metrics")?;
         let shutdown = Shutdown::default();
         let finder: Arc<Finder> = Resolver::new(
@@ -133,7 +163,8 @@ impl App {
 
         let parts = Parts::new(&config, guard, finder, metrics.clone());
         let patience = Patience { head: config.server.header_read_timeout, idle: config.server.idle_timeout };
-        let tools = Tools { patience, shutdown: shutdown.clone(), metrics };
+        let broken = CancellationToken::new();
+        let tools = Tools { patience, shutdown: shutdown.clone(), metrics, broken: broken.clone() };
         let count = match config.server.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
@@ -146,20 +177,14 @@ impl App {
             workers.push(worker);
         }
 
-        let addresses = Addresses {
-            proxy: proxy.iter().map(|(address, _)| *address).collect(),
-            health: health_address,
-            admin: admin.as_ref().map(|(address, _)| *address),
-        };
         let room = Arc::new(Semaphore::new(config.server.max_connections.min(Semaphore::MAX_PERMITS)));
-        for (_, socket) in proxy {
-            control.spawn(listener::accept(socket, inboxes.clone(), room.clone(), shutdown.clone()));
+        control.spawn(listener::accept(proxy, inboxes, room, shutdown.clone()));
+        control.spawn(operators::serve(health, admin::health(watchman.clone())));
+        if let Some(socket) = admin {
+            control.spawn(operators::serve(socket, admin::admin(watchman, config.admin.token.clone())));
         }
-        control.spawn(serve_http(health, admin::health(watchman.clone())));
-        if let Some((_, socket)) = admin {
-            control.spawn(serve_http(socket, admin::admin(watchman, config.admin.token.clone())));
-        }
-        Ok(Self { addresses, shutdown, limits: config.shutdown, control: Some(control), workers })
+        let addresses = doors.addresses;
+        Ok(Self { addresses, shutdown, limits: config.shutdown, control: Some(control), workers, broken })
     }
 
     /// Where it listens.
@@ -169,33 +194,39 @@ impl App {
 
     /// Serves until SIGTERM or SIGINT, then drains; a second signal ends at once.
     ///
-    /// # Errors
-    /// Signals cannot be listened for.
-    pub fn until_told(mut self) -> anyhow::Result<()> {
+    /// A worker that died ends the process too, as a failure: its connections are lost, whatever killed it is
+    /// code that the others run as well, and a supervisor starts a process again, but nobody a thread.
+    fn until_told(mut self, mut signals: Signals) -> anyhow::Result<()> {
         let Some(control) = self.control.take() else { return Ok(()) };
-        let finished = control.block_on(async {
-            let mut terminate = signal(SignalKind::terminate())?;
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut told = async || {
-                tokio::select! {
-                    _ = terminate.recv() => "SIGTERM",
-                    _ = interrupt.recv() => "SIGINT",
-                }
-            };
-            tracing::info!(signal = told().await, "draining");
+        let outcome = control.block_on(async {
             tokio::select! {
-                finished = self.drain() => std::io::Result::Ok(finished),
-                signal = told() => {
-                    tracing::warn!(signal, "a second signal: ending at once");
-                    Ok(false)
+                finished = self.drain_when_told(&mut signals) => Ok(finished),
+                () = self.broken.cancelled() => {
+                    self.shutdown.drain(Duration::ZERO, Duration::ZERO).await;
+                    Err(anyhow!("a worker died: see the log"))
                 }
             }
-        })?;
-        tracing::info!(everything_finished = finished, "stopped");
+        });
+        match &outcome {
+            Ok(finished) => tracing::info!(everything_finished = finished, "stopped"),
+            Err(error) => tracing::error!(%error, "ending"),
+        }
         // First of all: whoever still waits must not take the loss of its flight for the control plane's fault.
         self.shutdown.cut().cancel();
         control.shutdown_background();
-        Ok(())
+        outcome.map(drop)
+    }
+
+    /// Whether everything ended in time.
+    async fn drain_when_told(&self, signals: &mut Signals) -> bool {
+        tracing::info!(signal = signals.told().await, "draining");
+        tokio::select! {
+            finished = self.drain() => finished,
+            signal = signals.told() => {
+                tracing::warn!(signal, "a second signal: ending at once");
+                false
+            }
+        }
     }
 
     /// Drains as after SIGTERM; whether everything ended in time.
@@ -205,7 +236,8 @@ impl App {
 }
 
 impl Drop for App {
-    /// Ends at once. Threads end by themselves when nothing reaches them any more.
+    /// Nothing new is served, what waits is told so, and every connection ends within a second or so. Threads
+    /// end by themselves when nothing reaches them any more.
     fn drop(&mut self) {
         self.shutdown.closing().cancel();
         self.shutdown.cut().cancel();
@@ -253,9 +285,19 @@ async fn probe(finder: Arc<Finder>, reached: Arc<AtomicBool>) {
     reached.store(true, Relaxed);
 }
 
-async fn serve_http(socket: std::net::TcpListener, router: axum::Router) {
-    let served = async { axum::serve(tokio::net::TcpListener::from_std(socket)?, router).await };
-    if let Err(error) = served.await {
-        tracing::error!(%error, "a listener for operators failed");
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Environment;
+
+    #[test]
+    fn a_dead_worker_ends_the_process_as_a_failure() {
+        let text = b"server.listen = [\"127.0.0.1:0\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"\"";
+        let config = Config::load(text, &Environment::default()).unwrap_or_else(|faults| panic!("{faults}")).config;
+        let (control, doors) = (control_runtime().expect("a runtime"), Doors::open(&config).expect("free ports"));
+        let signals = catch_signals(&control).expect("signals");
+        let app = App::wire(control, doors, config, None).expect("a proxy");
+        app.broken.cancel();
+        assert!(app.until_told(signals).expect_err("a failure").to_string().contains("a worker died"));
     }
 }

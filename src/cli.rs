@@ -23,6 +23,9 @@ pub(crate) const MISUSED: u8 = 2;
 /// How long the health endpoint may take.
 const HEALTH_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long the program waits at its end until it is heard.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 const EXAMPLES: &str = "\
 Examples:
   client-proxy --config /etc/client-proxy.toml
@@ -146,6 +149,7 @@ pub(crate) fn health(url: Url) -> ExitCode {
 }
 
 fn ask(url: Url) -> anyhow::Result<reqwest::StatusCode> {
+    app::install_tls_provider();
     let mut client =
         reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).timeout(HEALTH_LIMIT);
     if url.scheme() == "http" {
@@ -171,7 +175,14 @@ fn load(file: &Path) -> Result<Loaded, ExitCode> {
     })
 }
 
+/// Nobody may be reading, and the pipe be full: that must not keep the program from ending.
 fn fail(code: u8, message: impl Display) -> ExitCode {
-    eprintln!("client-proxy: {message}");
+    let (done, told) = std::sync::mpsc::channel();
+    let message = format!("client-proxy: {message}");
+    std::thread::spawn(move || {
+        eprintln!("{message}");
+        let _ = done.send(());
+    });
+    let _ = told.recv_timeout(LAST_WORDS);
     code.into()
 }

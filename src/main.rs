@@ -13,10 +13,6 @@ use crate::cli::{Arguments, Command};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    // Before any TLS is set up: there are several providers in the world, and none is the default.
-    // It fails only where one is installed already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-
     let arguments = Arguments::parse();
     match (arguments.command, arguments.config) {
         (Some(Command::Run { config }), _) | (None, Some(config)) => cli::run(&config),

@@ -16,8 +16,8 @@ use tokio_util::{
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
 
-/// After the cut, answers that say so still have this long to leave.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// After the cut, answers that say so still have this long to leave; then their connections end.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Where the process stands on its way out; clones see the same.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,11 @@ pub(crate) struct Shutdown {
 }
 
 impl Shutdown {
+    /// The same for one worker: to look at a token takes its lock, and workers should not share one.
+    pub(crate) fn for_worker(&self) -> Self {
+        Self { closing: self.closing.child_token(), cut: self.cut.child_token(), ..self.clone() }
+    }
+
     /// Whether answers should ask their clients to go elsewhere.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)

@@ -2,9 +2,10 @@
 
 use std::{io::Write as _, sync::Arc};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use tokio::runtime::Runtime;
 
-use super::{App, start_log};
+use super::{App, catch_signals, descriptors, signals::Signals, start_log};
 use crate::{
     config::{Config, Environment},
     dev::{Addresses, Options, Playground, demo},
@@ -24,21 +25,25 @@ impl ListenerGuard for crate::dev::ListenerGuard {
 /// An address that cannot be bound, or a step of the demo that was not as told.
 pub fn dev(options: &Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // Before there is a sandbox: none may outlive a signal.
+    let signals = catch_signals(&runtime)?;
     let playground = runtime.block_on(Playground::start(options))?;
-    let outcome = serve(options, &playground, &runtime);
+    let outcome = serve(options, &playground, &runtime, signals);
     runtime.block_on(playground.shutdown());
     outcome
 }
 
-fn serve(options: &Options, playground: &Playground, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()> {
+fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut signals: Signals) -> anyhow::Result<()> {
     let environment: Environment = std::env::vars_os().collect();
     let mut loaded = Config::load(playground.proxy_config().as_bytes(), &environment)
         .map_err(|faults| anyhow::anyhow!("the playground's configuration and CLIENT_PROXY__ variables:\n{faults}"))?;
+    only_loopback(&loaded.config)?;
     if options.demo {
         // The story tells itself; a line per request would drown it.
         loaded.config.log.filter = "warn".into();
     }
-    start_log(&loaded.config.log)?;
+    let _log = start_log(&loaded.config.log)?;
+    descriptors::raise(&loaded.config);
     let app = App::start(loaded.config, Some(Arc::new(playground.listener_guard())))?;
     let bound = app.addresses();
     let at = Addresses {
@@ -49,9 +54,30 @@ fn serve(options: &Options, playground: &Playground, runtime: &tokio::runtime::R
     };
     playground.set_proxy_addr(at.proxy);
     if options.demo {
-        return runtime.block_on(demo::play(&at, playground.api_key()));
+        return runtime.block_on(async {
+            tokio::select! {
+                played = demo::play(&at, playground.api_key()) => played,
+                signal = signals.told() => bail!("{signal} before the end of the story"),
+            }
+        });
     }
     // Nobody may be reading; that is no reason to stop.
     let _ = writeln!(std::io::stdout(), "{}", playground.banner(&at));
-    app.until_told()
+    app.until_told(signals)
+}
+
+/// The options take no other addresses, but the environment could have changed them since.
+fn only_loopback(config: &Config) -> anyhow::Result<()> {
+    let Config { server, health, admin, .. } = config;
+    let proxy = server.listen.iter().map(|address| ("SERVER", *address));
+    let admin = admin.listen.map(|address| ("ADMIN", address));
+    for (section, address) in proxy.chain([("HEALTH", health.listen)]).chain(admin) {
+        if !address.ip().is_loopback() {
+            bail!(
+                "CLIENT_PROXY__{section}__LISTEN is {address}: the playground gives whoever reaches it a shell, \
+                 so it listens on loopback addresses only"
+            );
+        }
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ pub(crate) fn text(at: &Addresses, key: &str, templates: &str) -> String {
     control API   http://{api}
     proxy         http://{proxy}
     health        http://{health}/health      metrics  http://{health}/metrics
-    admin         http://{admin}/sandboxes
+    admin         http://{admin}/sandboxes/$ID      (of one sandbox)
     templates     {templates}
 
   For development only: it serves this machine alone and isolates nothing.
@@ -63,6 +63,7 @@ mod tests {
             "export E2B_API_KEY=e2b_00\n",
             r#"-d '{"templateID":"counter","timeout":300,"autoPause":true,"autoResume":{"enabled":true}}'"#,
             "isolates nothing",
+            "http://127.0.0.1:4/sandboxes/$ID",
         ] {
             assert!(text.contains(part), "{part}");
         }

@@ -38,11 +38,11 @@ pub struct Options {
 
     /// How long a resume takes at least, to see requests being held [default: as fast as it is; with
     /// --demo 300ms]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub resume_delay: Option<Duration>,
 
     /// How long a pause takes at least, to see requests being held [default: as fast as it is]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub pause_delay: Option<Duration>,
 
     /// How many sandboxes may run at once; creates and wakes beyond get 429
@@ -54,11 +54,11 @@ pub struct Options {
     pub deny: bool,
 
     /// How long a paused sandbox is kept [default: for ever]
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub retention: Option<Duration>,
 
     /// How long a call waits for a pause or resume under way before it is told 409
-    #[arg(long, value_name = "DURATION", default_value = "30s", hide = true, value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", hide = true, value_parser = duration)]
     pub transition_wait: Duration,
 
     /// The program that runs inside sandboxes [default: this one]
@@ -142,6 +142,14 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// Longer than any playground runs, and short enough to be added to any time.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if duration <= LONGEST { Ok(duration) } else { Err("365days is the longest".to_owned()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +170,14 @@ mod tests {
         assert!(loopback("[::1]:3000").is_ok());
         for bad in ["0.0.0.0:3000", "[::]:3000", "10.0.0.1:80", "x", "127.0.0.1"] {
             assert!(loopback(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_have_an_end() {
+        assert_eq!(duration("365days"), Ok(LONGEST));
+        for bad in ["366days", "584000000000years", "18446744073709551615s", "5", ""] {
+            assert!(duration(bad).is_err(), "{bad}");
         }
     }
 }

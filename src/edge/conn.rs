@@ -12,19 +12,23 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Version, header::CONNECTION};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use tokio::{net::TcpStream, time::Instant};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep},
+};
 
 use super::{
     io::ClientIo,
     watch::{Busy, Patience, Watch},
 };
-use crate::shutdown::Shutdown;
+use crate::shutdown::{LAST_WORDS, Shutdown};
 
 /// Answers one request that came from the peer with this address.
 pub(crate) trait Serve: 'static {
     type Body: Body<Data = Bytes, Error = hyper::Error> + Unpin + 'static;
     fn serve(&self, request: Request<Incoming>, peer: IpAddr) -> impl Future<Output = Response<Self::Body>>;
-    /// A request was so malformed that it never came this far: hyper answered it with this status.
+    /// A request was so malformed that it never came this far: hyper answered it with this status, or would
+    /// have if the client had stayed.
     fn refused(&self, status: u16);
 }
 
@@ -52,20 +56,47 @@ pub(crate) async fn serve<S: Serve>(
     });
     let mut connection = pin!(http1::Builder::new().serve_connection(io, service));
     let mut closing = pin!(shutdown.closing().cancelled());
-    let mut told = false;
+    // Nobody pays for the end before it begins.
+    let mut end: Option<Pin<Box<dyn Future<Output = ()>>>> = None;
     // An error is the client's own affair: it left, was too slow, or sent what is no HTTP.
     let ended = poll_fn(|cx| {
-        if !told && closing.as_mut().poll(cx).is_ready() {
-            told = true;
+        if end.is_none() && closing.as_mut().poll(cx).is_ready() {
             connection.as_mut().graceful_shutdown();
+            end = Some(Box::pin(the_end(shutdown.clone())));
         }
-        connection.as_mut().poll(cx)
+        match connection.as_mut().poll(cx) {
+            // An answer that still streams breaks off.
+            Poll::Pending if end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) => Poll::Ready(Ok(())),
+            polled => polled,
+        }
     });
     if let Err(error) = ended.await {
-        if error.is_parse() {
-            server.refused(if error.is_parse_too_large() { 431 } else { 400 });
+        if let Some(status) = refusal(&error) {
+            server.refused(status);
         }
         tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+/// Nothing goes on after this: the cut was a moment ago, and answers that tell of it have left.
+async fn the_end(shutdown: Shutdown) {
+    shutdown.cut().cancelled().await;
+    sleep(LAST_WORDS).await;
+}
+
+/// What hyper answers a request that it cannot read before it gives up the connection. It does not tell the
+/// status, only the kinds of its parse errors: nothing is answered to an HTTP/2 preface, and of too large
+/// a head and too long a URI only the words differ (a test holds them). Whether the client still read the
+/// answer nobody knows.
+fn refusal(error: &hyper::Error) -> Option<u16> {
+    if !error.is_parse() || error.is_parse_version_h2() {
+        None
+    } else if !error.is_parse_too_large() {
+        Some(400)
+    } else if error.to_string().contains("URI too long") {
+        Some(414)
+    } else {
+        Some(431)
     }
 }
 

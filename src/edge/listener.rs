@@ -1,9 +1,9 @@
 //! Accepts, and gives each socket to the worker with the fewest.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::poll_fn, io, net::SocketAddr, sync::Arc, task::Poll, time::Duration};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
 
 use super::worker::{Accepted, Inbox};
 use crate::shutdown::Shutdown;
@@ -11,7 +11,7 @@ use crate::shutdown::Shutdown;
 /// Connections that the kernel completes while nobody accepts; it is capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 /// After an error that says nothing about one connection (out of descriptors, most likely).
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Binds a listening socket that does not block.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -27,22 +27,21 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts until the shutdown closes the doors. `room`: one permit per connection.
-pub(crate) async fn accept(
-    listener: std::net::TcpListener,
-    workers: Vec<Inbox>,
-    room: Arc<Semaphore>,
-    shutdown: Shutdown,
-) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
+/// Accepts until the shutdown closes the doors. `room`: one permit per connection. One loop for all
+/// listeners: nothing is accepted without a permit, and a permit waits for whichever client is first.
+pub(crate) async fn accept(listeners: Vec<TcpListener>, workers: Vec<Inbox>, room: Arc<Semaphore>, shutdown: Shutdown) {
+    let mut turn = 0_usize;
     loop {
         let permit = tokio::select! {
-            permit = room.clone().acquire_owned() => permit.map_err(io::Error::other)?,
-            () = shutdown.closing().cancelled() => return Ok(()),
+            permit = room.clone().acquire_owned() => permit,
+            () = shutdown.closing().cancelled() => return,
         };
+        // Nobody closes the semaphore.
+        let Ok(permit) = permit else { return };
+        turn = turn.wrapping_add(1);
         let accepted = tokio::select! {
-            accepted = accept_one(&listener) => accepted,
-            () = shutdown.closing().cancelled() => return Ok(()),
+            accepted = accept_one(&listeners, turn) => accepted,
+            () = shutdown.closing().cancelled() => return,
         };
         match accepted {
             Ok((socket, peer)) => {
@@ -59,8 +58,14 @@ pub(crate) async fn accept(
     }
 }
 
-async fn accept_one(listener: &tokio::net::TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {
-    let (socket, peer) = listener.accept().await?;
+/// Which listener is looked at first goes by turns: a busy one does not keep the others waiting.
+async fn accept_one(listeners: &[TcpListener], turn: usize) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    let (socket, peer) = poll_fn(|cx| {
+        let next = |n: usize| &listeners[turn.wrapping_add(n) % listeners.len()];
+        let mut polled = (0..listeners.len()).map(|n| next(n).poll_accept(cx));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await?;
     // Small answers are not held back for an acknowledgement.
     socket.set_nodelay(true)?;
     // A worker will register it with its own reactor.
@@ -68,7 +73,7 @@ async fn accept_one(listener: &tokio::net::TcpListener) -> io::Result<(std::net:
 }
 
 /// The client was gone before it was accepted.
-fn is_of_one_connection(error: &io::Error) -> bool {
+pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected)
 }

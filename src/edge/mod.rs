@@ -5,5 +5,6 @@ pub(crate) mod admin;
 pub(crate) mod conn;
 mod io;
 pub(crate) mod listener;
+pub(crate) mod operators;
 pub(crate) mod watch;
 pub(crate) mod worker;

@@ -14,8 +14,9 @@ pub(crate) struct Patience {
     pub(crate) idle: Duration,
 }
 
-/// How often a busy connection is looked at for a client that left.
-pub(crate) const LOOK: Duration = Duration::from_millis(250);
+/// How often a busy connection is looked at for a client that left. Each look polls all of the connection's
+/// task; what is promised is that the sandbox hears of it within a second.
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {

@@ -17,7 +17,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
     task::LocalSet,
 };
-use tokio_util::task::task_tracker::TaskTrackerToken;
+use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
 use super::{
     conn::{self, Serve},
@@ -64,6 +64,8 @@ pub(crate) struct Tools {
     pub(crate) patience: Patience,
     pub(crate) shutdown: Shutdown,
     pub(crate) metrics: Arc<Metrics>,
+    /// Cancelled by a worker that panics.
+    pub(crate) broken: CancellationToken,
 }
 
 /// What the worker's server does every few seconds besides serving.
@@ -73,8 +75,8 @@ pub(crate) trait Upkeep {
 
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Starts a worker. Its thread ends after the cut, or when all inboxes are gone and its last connection
-/// has ended.
+/// Starts a worker. Its thread ends when all inboxes are gone and its last connection has ended, which it
+/// does soon after the cut at the latest.
 pub(crate) fn start<S: Serve + Upkeep>(
     number: usize,
     tools: Tools,
@@ -86,11 +88,25 @@ pub(crate) fn start<S: Serve + Upkeep>(
     let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn({
         let load = load.clone();
         move || {
+            let _alarm = Alarm(tools.broken.clone());
+            let tools = Tools { shutdown: tools.shutdown.for_worker(), ..tools };
             let local = LocalSet::new();
             local.block_on(&runtime, work(inbox, load, tools, Rc::new(make_server())));
         }
     })?;
     Ok((Inbox { sockets, load }, thread))
+}
+
+/// Tells of a worker whose thread panics. (A panic of one connection ends that connection only.)
+struct Alarm(CancellationToken);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(thread = std::thread::current().name(), "a worker died, and its connections with it");
+            self.0.cancel();
+        }
+    }
 }
 
 async fn work<S: Serve + Upkeep>(
@@ -131,5 +147,49 @@ struct Loaded(Arc<AtomicUsize>);
 impl Drop for Loaded {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::ready, net::IpAddr};
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::{BodyExt as _, Empty, combinators::UnsyncBoxBody};
+    use hyper::body::Incoming;
+
+    use super::*;
+
+    /// Panics as soon as its worker looks after it.
+    struct Cursed;
+
+    impl Serve for Cursed {
+        type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+        fn serve(&self, _: Request<Incoming>, _: IpAddr) -> impl Future<Output = Response<Self::Body>> {
+            ready(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
+        }
+
+        fn refused(&self, _: u16) {}
+    }
+
+    impl Upkeep for Cursed {
+        fn upkeep(&self) {
+            panic!("as planned");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_panics_sounds_the_alarm() {
+        let second = Duration::from_secs(1);
+        let tools = Tools {
+            patience: Patience { head: second, idle: second },
+            shutdown: Shutdown::default(),
+            metrics: Metrics::new().expect("metrics"),
+            broken: CancellationToken::new(),
+        };
+        let (_inbox, _thread) = start(0, tools.clone(), || Cursed).expect("a thread");
+        tokio::time::timeout(10 * second, tools.broken.cancelled()).await.expect("the alarm");
     }
 }

@@ -7,6 +7,8 @@ use dashmap::DashMap;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
+use super::log;
+
 const HERE: Metadata<'static> = Metadata::new("client_proxy", Level::INFO, None);
 
 /// Seconds; from a cached answer on loopback to the longest hold.
@@ -27,6 +29,7 @@ pub(crate) struct Metrics {
     pub(crate) cache_hits: Counter,
     pub(crate) upstream_connections: Gauge,
     pub(crate) http1_connections: Gauge,
+    log_lines_dropped: Counter,
 }
 
 /// Who made an answer.
@@ -68,6 +71,7 @@ impl Metrics {
             cache_hits: counter("client_proxy_cache_hits_total"),
             upstream_connections: gauge("client_proxy_upstream_connections"),
             http1_connections: recorder.register_gauge(&http1, &HERE),
+            log_lines_dropped: counter("client_proxy_log_lines_dropped_total"),
             requests: DashMap::new(),
             handle: recorder.handle(),
             recorder,
@@ -117,6 +121,8 @@ impl Metrics {
 
     /// The Prometheus exposition.
     pub(crate) fn render(&self) -> String {
+        // Counted where it happens, for the whole process: nothing here can be asked from there.
+        self.log_lines_dropped.absolute(log::lines_dropped());
         self.handle.render()
     }
 
@@ -136,6 +142,7 @@ fn describe(recorder: &PrometheusRecorder) {
         ("client_proxy_cache_hits_total", "Requests whose sandbox was known without asking"),
         ("client_proxy_retries_total", "Requests sent again, by reason"),
         ("client_proxy_upstream_connections_total", "Dials, by result"),
+        ("client_proxy_log_lines_dropped_total", "Log lines that stderr did not take in time"),
     ];
     let gauges = [
         ("client_proxy_held_requests", "Requests that wait for their sandbox now"),

@@ -1,10 +1,10 @@
 //! The real program as a process of its own: signals, exit code, and what it writes.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     net::SocketAddr,
     os::unix::process::ExitStatusExt as _,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread::JoinHandle,
 };
@@ -14,6 +14,8 @@ use serde_json::Value;
 
 use super::eventually;
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_client-proxy");
+
 /// A running client-proxy; killed when dropped.
 pub struct Binary {
     child: Child,
@@ -22,7 +24,8 @@ pub struct Binary {
     pub admin: SocketAddr,
     lines: Arc<Mutex<Vec<String>>>,
     access_lines_read: usize,
-    reader: Option<JoinHandle<()>>,
+    /// Keeps the pipe open, also when it reads no more.
+    reader: Option<JoinHandle<BufReader<ChildStderr>>>,
 }
 
 impl Binary {
@@ -33,13 +36,31 @@ impl Binary {
 
     /// The same in an environment of these variables and no others.
     pub async fn start_in(toml: &str, environment: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.env_clear().envs(environment.iter().copied());
+        Self::spawn(toml, command, true).await
+    }
+
+    /// The same, started by a shell that does this first.
+    pub async fn start_after(first: &str, toml: &str) -> Self {
+        let mut command = Command::new("/bin/sh");
+        command.env_clear().args(["-c", &format!("{first}\nexec \"$0\" \"$@\""), PROGRAM]);
+        Self::spawn(toml, command, true).await
+    }
+
+    /// The same; after the line that says that it serves, nobody reads what it writes.
+    pub async fn start_unread(toml: &str) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.env_clear();
+        Self::spawn(toml, command, false).await
+    }
+
+    async fn spawn(toml: &str, mut command: Command, read_on: bool) -> Self {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         let listeners =
             ["server.listen = [\"127.0.0.1:0\"]", "health.listen = \"127.0.0.1:0\"", "admin.listen = \"127.0.0.1:0\""];
         write!(file, "{}\n{toml}", listeners.join("\n")).expect("a file that takes it");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_client-proxy"))
-            .env_clear()
-            .envs(environment.iter().copied())
+        let mut child = command
             .arg("--config")
             .arg(file.path())
             .stdin(Stdio::null())
@@ -50,9 +71,15 @@ impl Binary {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (stderr, written) = (child.stderr.take().expect("a pipe"), lines.clone());
         let reader = std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            let mut stderr = BufReader::new(stderr);
+            for line in stderr.by_ref().lines().map_while(Result::ok) {
+                let last = !read_on && line.contains("serving");
                 written.lock().expect("no panic").push(line);
+                if last {
+                    break;
+                }
             }
+            stderr
         });
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut this = Self {
@@ -114,13 +141,19 @@ impl Binary {
         found.expect("just seen")
     }
 
-    /// Ends it at once; all that it has written.
+    /// Ends it at once, but by signals: lines wait in a queue, and a kill would lose them. All that it has
+    /// written.
     pub async fn last_words(mut self) -> String {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.signal(Signal::TERM);
+        self.signal(Signal::INT);
+        self.end().await;
         let reader = self.reader.take().expect("not yet joined");
         tokio::task::spawn_blocking(|| reader.join()).await.expect("no panic").expect("no panic");
         self.stderr()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// The most memory that it has had so far, in KiB.

@@ -1,0 +1,58 @@
+//! Serves the listeners for probes, scrapers and operators: off the data path, but open to whoever reaches
+//! them, so that everything is bounded.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+
+use super::listener::{PAUSE, is_of_one_connection};
+
+/// Connections that one of these listeners has at once; the next wait in the kernel.
+pub(crate) const ROOM: usize = 256;
+/// From accept to the end of the request's head.
+const HEAD: Duration = Duration::from_secs(10);
+/// From accept to the last byte of the answer.
+const WHOLE: Duration = Duration::from_secs(30);
+
+/// Serves until dropped.
+pub(crate) async fn serve(listener: TcpListener, router: Router) {
+    let room = Arc::new(Semaphore::new(ROOM));
+    // Nobody closes the semaphore.
+    while let Ok(permit) = room.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((socket, _)) => {
+                let router = router.clone();
+                tokio::spawn(async move {
+                    answer(socket, router).await;
+                    drop(permit);
+                });
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::error!(%error, "accept failed");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// One request a connection: one limit then holds for the idle, the slow to ask and the slow to read.
+async fn answer(socket: TcpStream, router: Router) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(socket), TowerToHyperService::new(router));
+    // Either error is the client's own affair.
+    let _ = timeout(WHOLE, connection).await;
+}
