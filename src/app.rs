@@ -148,7 +148,6 @@ impl App {
             limits(&config),
             metrics.clone(),
             control.handle().clone(),
-            shutdown.clone(),
         );
         control.spawn(finder.clone().keep_house());
         control.spawn(upkeep(metrics.clone()));
@@ -161,7 +160,7 @@ impl App {
             reached,
         });
 
-        let parts = Parts::new(&config, guard, finder, metrics.clone());
+        let parts = Parts::new(&config, guard, finder, metrics.clone(), &shutdown);
         let patience = Patience { head: config.server.header_read_timeout, idle: config.server.idle_timeout };
         let broken = CancellationToken::new();
         let tools = Tools { patience, shutdown: shutdown.clone(), metrics, broken: broken.clone() };
@@ -212,7 +211,7 @@ impl App {
             Err(error) => tracing::error!(%error, "ending"),
         }
         // First of all: whoever still waits must not take the loss of its flight for the control plane's fault.
-        self.shutdown.cut().cancel();
+        self.shutdown.cut_now();
         control.shutdown_background();
         outcome.map(drop)
     }
@@ -240,7 +239,7 @@ impl Drop for App {
     /// end by themselves when nothing reaches them any more.
     fn drop(&mut self) {
         self.shutdown.closing().cancel();
-        self.shutdown.cut().cancel();
+        self.shutdown.cut_now();
         self.workers.clear();
         if let Some(control) = self.control.take() {
             control.shutdown_background();

@@ -24,6 +24,8 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) struct Shutdown {
     /// An atomic of its own: it is read once per answer.
     draining: Arc<AtomicBool>,
+    /// Likewise: read whenever a request that waits is woken.
+    over: Arc<AtomicBool>,
     closing: CancellationToken,
     cut: CancellationToken,
     work: TaskTracker,
@@ -45,6 +47,17 @@ impl Shutdown {
         &self.closing
     }
 
+    /// Whether everything ends now. The connections are woken then, and with them what waits on them.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    /// Ends everything that still runs.
+    pub(crate) fn cut_now(&self) {
+        self.over.store(true, Relaxed);
+        self.cut.cancel();
+    }
+
     /// Cancelled when everything ends.
     pub(crate) fn cut(&self) -> &CancellationToken {
         &self.cut
@@ -62,7 +75,7 @@ impl Shutdown {
         self.closing.cancel();
         self.work.close();
         let in_time = timeout(limit, self.work.wait()).await.is_ok();
-        self.cut.cancel();
+        self.cut_now();
         if !in_time {
             let _ = timeout(LAST_WORDS, self.work.wait()).await;
         }

@@ -46,6 +46,7 @@ impl Parts {
         guard: Option<Arc<dyn ListenerGuard>>,
         finder: Arc<Finder>,
         metrics: Arc<Metrics>,
+        shutdown: &Shutdown,
     ) -> Self {
         let Config { server, upstream, cache, resume, log, .. } = config;
         let site = Arc::new(Site {
@@ -67,6 +68,7 @@ impl Parts {
             }),
             metrics: metrics.clone(),
             access: log.access,
+            shutdown: shutdown.clone(),
         });
         let rules = DialRules {
             connect_timeout: upstream.connect_timeout,

@@ -31,6 +31,8 @@ struct Source<B> {
     taken: bool,
     /// Who waits for that.
     waiting: Option<Waker>,
+    /// The client did not finish it.
+    broken: bool,
 }
 
 /// One attempt to send the body: from its beginning, whatever earlier attempts took.
@@ -53,6 +55,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             attempt: 0,
             taken: false,
             waiting: None,
+            broken: false,
         })))
     }
 
@@ -86,6 +89,16 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         .await;
     }
 
+    /// Whether the client left it unfinished.
+    pub(crate) fn broken(&self) -> bool {
+        self.0.borrow().broken
+    }
+
+    /// The same body, to be asked about.
+    pub(crate) fn another(&self) -> Self {
+        Self(self.0.clone())
+    }
+
     /// The answer is the sandbox's: nothing will be sent again.
     pub(crate) fn settle(&self) {
         self.0.borrow_mut().complete = false;
@@ -107,6 +120,7 @@ impl<B> Source<B> {
         B: Body<Data = Bytes> + Unpin,
     {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
+        self.broken |= matches!(frame, Poll::Ready(Some(Err(_))));
         if self.complete
             && let Poll::Ready(Some(Ok(frame))) = &frame
         {

@@ -41,6 +41,8 @@ pub(super) struct Brought {
     pub(super) answer: Response<Download>,
     /// The sandbox's connection, counted until the answer's body ends.
     pub(super) slot: Option<Slot>,
+    /// Goes on under the answer; an answer may break off because of it.
+    pub(super) upload: Upload<Incoming>,
 }
 
 /// The place did not have the sandbox. What that means is told if looking again does not help.
@@ -154,7 +156,7 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             Ok(mut answer) => {
                 let disowned = site.mode == Mode::Node
                     && says_not_found(&mut answer, self.ask.sandbox, context.asks_for_head()).await;
-                let brought = Brought { answer, slot };
+                let brought = Brought { answer, slot, upload: self.upload.another() };
                 if disowned {
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
                 }

@@ -38,6 +38,8 @@ pub(crate) enum Failure {
     Moved,
     #[error("no answer in response_header_timeout")]
     UpstreamTimeout,
+    #[error("the proxy is shutting down")]
+    Draining,
 }
 
 /// Whose fault it is: decides how loudly it is logged.
@@ -93,14 +95,14 @@ impl Failure {
             Self::Misrouted(_) | Self::InternalRoute | Self::Locked(_) | Self::BadBody => Blame::Client,
             Self::Unresolved(unresolved) => match unresolved {
                 Unresolved::Gone(_) | Unresolved::Denied(_) | Unresolved::Exhausted(_) => Blame::Client,
-                Unresolved::TooManyHeld | Unresolved::Draining => Blame::Edge,
+                Unresolved::TooManyHeld => Blame::Edge,
                 Unresolved::Unavailable
                 | Unresolved::StillTransitioning
                 | Unresolved::HoldTimeout
                 | Unresolved::Restless => Blame::ControlPlane,
             },
             Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Blame::ControlPlane,
-            Self::TooManyConnections => Blame::Edge,
+            Self::TooManyConnections | Self::Draining => Blame::Edge,
             Self::PortClosed(_) | Self::Broken(_) | Self::Switched | Self::UpstreamTimeout => Blame::Sandbox,
         }
     }
@@ -125,7 +127,6 @@ impl Failure {
                 Unresolved::StillTransitioning => Code::StillTransitioning,
                 Unresolved::HoldTimeout => Code::HoldTimeout,
                 Unresolved::Restless => Code::NodeUnavailable,
-                Unresolved::Draining => Code::Draining,
             },
             Self::Locked(denial) => denied(*denial),
             Self::TooManyConnections => Code::TooManyConnections,
@@ -135,6 +136,7 @@ impl Failure {
             Self::Broken(_) | Self::Switched => Code::UpstreamFailed,
             Self::BadBody => Code::InvalidBody,
             Self::UpstreamTimeout => Code::UpstreamTimeout,
+            Self::Draining => Code::Draining,
         }
     }
 

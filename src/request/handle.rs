@@ -1,6 +1,13 @@
 //! The story of one request: who is meant, where it runs (waking it if need be), there and back.
 
-use std::{net::IpAddr, rc::Rc, sync::Arc};
+use std::{
+    future::{Future as _, poll_fn},
+    net::IpAddr,
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    task::Poll,
+};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::USER_AGENT, request::Parts};
 use hyper::body::Incoming;
@@ -22,7 +29,7 @@ use crate::{
     },
     route::{Target, route},
     sandbox::{
-        Resolver, Trigger,
+        Resolver, Trigger, Unresolved,
         ports::{Catalog, Resumer},
     },
     telemetry::metrics::Origin,
@@ -44,7 +51,21 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let (head, body) = request.into_parts();
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
         let mut context = Context::open(&self.site, &head, client);
-        match self.story(head, body, peer, &mut context).await {
+        let told = {
+            let mut story = pin!(self.story(head, body, peer, &mut context));
+            // The end of the process wakes every connection. Whoever still waits is told; that flights are lost
+            // then says nothing of the control plane.
+            poll_fn(|cx| match story.as_mut().poll(cx) {
+                Poll::Pending | Poll::Ready(Err(Failure::Unresolved(Unresolved::Unavailable)))
+                    if self.site.shutdown.is_cut() =>
+                {
+                    Poll::Ready(Err(Failure::Draining))
+                }
+                polled => polled,
+            })
+            .await
+        };
+        match told {
             Ok(brought) => Self::pass_on(brought, context),
             Err(failure) => Self::answer(&failure, context),
         }
@@ -99,7 +120,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         if let Some(timing) = context.server_timing() {
             head.headers.append(SERVER_TIMING, timing);
         }
-        Response::from_parts(head, Reply::sandbox(body, context, brought.slot))
+        Response::from_parts(head, Reply::sandbox(body, brought.upload, context, brought.slot))
     }
 
     fn answer(failure: &Failure, mut context: Context) -> Response<Reply> {

@@ -8,6 +8,7 @@ use crate::{
     config::{AccessLog, AddressTemplate, Mode},
     forward::Quota,
     route::Rules,
+    shutdown::Shutdown,
     telemetry::Metrics,
 };
 
@@ -35,6 +36,7 @@ pub(crate) struct Site {
     pub(crate) quota: Quota,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) access: AccessLog,
+    pub(crate) shutdown: Shutdown,
 }
 
 impl Site {

@@ -7,9 +7,10 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
 
 use super::context::Context;
-use crate::forward::{Download, Slot};
+use crate::forward::{Download, Slot, Upload};
 
 /// What is sent to the client.
 pub(crate) struct Reply {
@@ -21,7 +22,7 @@ pub(crate) struct Reply {
 
 enum From {
     Proxy(Bytes),
-    Sandbox(Box<Download>),
+    Sandbox(Box<Download>, Upload<Incoming>),
 }
 
 impl Reply {
@@ -33,11 +34,11 @@ impl Reply {
         Self { from: From::Proxy(body), context, _slot: None }
     }
 
-    pub(crate) fn sandbox(body: Download, mut context: Context, slot: Option<Slot>) -> Self {
+    pub(crate) fn sandbox(body: Download, upload: Upload<Incoming>, mut context: Context, slot: Option<Slot>) -> Self {
         if body.is_end_stream() {
             context.finished();
         }
-        Self { from: From::Sandbox(Box::new(body)), context, _slot: slot }
+        Self { from: From::Sandbox(Box::new(body), upload), context, _slot: slot }
     }
 }
 
@@ -49,10 +50,12 @@ impl Body for Reply {
         let Self { from, context, .. } = &mut *self;
         let frame = match from {
             From::Proxy(body) => Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(std::mem::take(body))))),
-            From::Sandbox(body) => Pin::new(&mut **body).poll_frame(task),
+            From::Sandbox(body, _) => Pin::new(&mut **body).poll_frame(task),
         };
         match &frame {
             Poll::Ready(Some(Ok(frame))) => context.sent(frame.data_ref().map_or(0, Bytes::len)),
+            // A client that leaves in the middle of its upload takes the exchange with it.
+            Poll::Ready(Some(Err(_))) if matches!(from, From::Sandbox(_, upload) if upload.broken()) => {}
             Poll::Ready(Some(Err(_))) => context.cut_by_sandbox(),
             Poll::Ready(None) => context.finished(),
             Poll::Pending => return Poll::Pending,
@@ -66,14 +69,14 @@ impl Body for Reply {
     fn is_end_stream(&self) -> bool {
         match &self.from {
             From::Proxy(body) => body.is_empty(),
-            From::Sandbox(body) => body.is_end_stream(),
+            From::Sandbox(body, _) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.from {
             From::Proxy(body) => SizeHint::with_exact(body.len() as u64),
-            From::Sandbox(body) => body.size_hint(),
+            From::Sandbox(body, _) => body.size_hint(),
         }
     }
 }

@@ -158,7 +158,7 @@ mod tests {
         let (parts, body) = answer(&Unresolved::Unavailable.into());
         assert_eq!((parts.status.as_u16(), &parts.headers["retry-after"]), (503, &RETRY_AFTER_SECONDS));
         assert_eq!(body["retryable"], true);
-        let (parts, _) = answer(&Unresolved::Draining.into());
+        let (parts, _) = answer(&Failure::Draining);
         assert_eq!(parts.headers["connection"], "close");
         let (parts, body) = answer(&Failure::BadBody);
         assert_eq!((parts.status.as_u16(), &parts.headers["connection"]), (400, &HeaderValue::from_static("close")));

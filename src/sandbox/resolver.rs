@@ -16,7 +16,6 @@ use super::{
     view::View,
 };
 use crate::{
-    shutdown::Shutdown,
     telemetry::Metrics,
     types::{Credentials, Denial, Generation, Reason, Route, SandboxId},
 };
@@ -49,7 +48,6 @@ pub(crate) struct Resolver<C, R> {
     pub(super) control: Handle,
     held: Held,
     pub(super) lookups: Arc<Semaphore>,
-    shutdown: Shutdown,
 }
 
 /// Who asks, for the line that a wake leaves in the log.
@@ -93,8 +91,6 @@ pub(crate) enum Unresolved {
     HoldTimeout,
     #[error("woken, and gone again each time")]
     Restless,
-    #[error("the proxy is shutting down")]
-    Draining,
 }
 
 impl From<super::entry::Refusal> for Unresolved {
@@ -112,18 +108,11 @@ impl From<super::entry::Refusal> for Unresolved {
 }
 
 impl<C: Catalog, R: Resumer> Resolver<C, R> {
-    pub(crate) fn new(
-        catalog: C,
-        resumer: R,
-        limits: Limits,
-        metrics: Arc<Metrics>,
-        control: Handle,
-        shutdown: Shutdown,
-    ) -> Arc<Self> {
+    pub(crate) fn new(catalog: C, resumer: R, limits: Limits, metrics: Arc<Metrics>, control: Handle) -> Arc<Self> {
         let table = Table::new(limits.policy.clone(), limits.max_entries);
         let held = Held::new(limits.max_held, metrics.held_requests.clone());
         let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
-        Arc::new(Self { table, catalog, resumer, limits, metrics, control, held, lookups, shutdown })
+        Arc::new(Self { table, catalog, resumer, limits, metrics, control, held, lookups })
     }
 
     /// The hot path: where it runs, if that is known. One map read.
@@ -166,12 +155,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             };
             place = place.or_else(|| ticket.place.take());
             hold.begin(ticket.for_wake);
-            let rung = tokio::select! {
-                biased;
-                rung = ticket.wait(deadline) => rung,
-                () = self.shutdown.cut().cancelled() => break Err(Unresolved::Draining),
-            };
-            match rung {
+            match ticket.wait(deadline).await {
                 Rung::Landed(ending) => hold.saw(ending),
                 Rung::TooLate if ticket.transitioning() || hold.transitioning => {
                     break Err(Unresolved::StillTransitioning);
@@ -182,11 +166,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             }
         };
         hold.end();
-        match outcome {
-            // The end of the process takes the flights along; that says nothing of the control plane.
-            Err(Unresolved::Unavailable) if self.shutdown.cut().is_cancelled() => Err(Unresolved::Draining),
-            outcome => outcome,
-        }
+        outcome
     }
 
     /// The place of this generation does not have the sandbox, or nobody listens on the port: it is looked

@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 
 use crate::support::{
-    Raw,
+    Proxy, Raw,
     binary::Binary,
     wire::{HOST, Head, Node, OK, direct_mode, get, node_mode},
 };
@@ -102,7 +102,7 @@ async fn a_protocol_that_nobody_asked_for_is_a_failure() {
     for direct in [false, true] {
         let node = Node::start().await;
         let port = node.address.port();
-        let proxy = if direct { support::Proxy::start(&direct_mode("")) } else { node.proxy() };
+        let proxy = if direct { Proxy::start(&direct_mode("")) } else { node.proxy() };
         let host = if direct { format!("{port}-abc.example.test") } else { HOST.into() };
         let mut client = Raw::connect(proxy.address).await;
         client

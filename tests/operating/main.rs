@@ -3,5 +3,6 @@
 mod drain;
 mod lines;
 mod operators;
+mod process;
 #[path = "../support/mod.rs"]
 mod support;

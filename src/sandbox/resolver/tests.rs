@@ -77,7 +77,7 @@ fn resolver(script: &Script) -> Arc<Resolver<Script, Script>> {
         call_timeout: 120 * second,
     };
     let metrics = Metrics::new().expect("metrics");
-    Resolver::new(script.clone(), script.clone(), limits, metrics, Handle::current(), Shutdown::default())
+    Resolver::new(script.clone(), script.clone(), limits, metrics, Handle::current())
 }
 
 async fn resolve(resolver: &Arc<Resolver<Script, Script>>, hold: &mut Hold) -> Result<Arc<Route>, Unresolved> {
@@ -213,22 +213,6 @@ async fn a_catalog_that_hangs_longer_than_a_request_may_wait_is_an_outage_not_a_
     let script = Script::new([(MS, Told::Hangs)]);
     let outcome = resolve(&resolver(&script), &mut Hold::new(Duration::from_secs(1))).await;
     assert_eq!(outcome.map(drop), Err(Unresolved::Unavailable));
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_is_held_at_the_end_is_told_that_it_is_the_end() {
-    let script = Script::new([asleep(), (MS, Told::Hangs)]);
-    let resolver = resolver(&script);
-    let mut hold = Hold::new(HOLD);
-    let mut waits = Box::pin(resolve(&resolver, &mut hold));
-    assert!(futures_util::poll!(&mut waits).is_pending());
-    tokio::time::sleep(3 * MS).await;
-    // The lookup has landed; now the wake takes off.
-    assert!(futures_util::poll!(&mut waits).is_pending());
-    tokio::time::sleep(3 * MS).await;
-    resolver.shutdown.cut().cancel();
-    assert_eq!(waits.await.map(drop), Err(Unresolved::Draining));
-    script.assert_used_up();
 }
 
 #[tokio::test(start_paused = true)]

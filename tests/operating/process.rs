@@ -1,9 +1,5 @@
 //! What keeps the process itself well: its log, its limits, its listeners, its signals, its end.
 
-#![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
-
-mod support;
-
 use std::{
     io::Write as _,
     net::{SocketAddr, TcpListener},
@@ -11,17 +7,17 @@ use std::{
     time::Duration,
 };
 
-use client_proxy::{
-    app::App,
-    config::{Config, Environment},
-};
-use rustix::process::{Pid, Signal, kill_process};
-use support::{
+use crate::support::{
     Raw, Server, answer,
     binary::Binary,
     eventually, get, metric,
     wire::{HOST, Node, OK, get as head, node_mode},
 };
+use client_proxy::{
+    app::App,
+    config::{Config, Environment},
+};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::{io::AsyncReadExt as _, time::timeout};
 
 #[tokio::test]
@@ -63,7 +59,7 @@ fn open_files(pid: u32) -> usize {
 #[tokio::test]
 async fn operators_connections_are_bounded_in_number_and_time() {
     const ROOM: usize = 256;
-    support::many_descriptors();
+    crate::support::many_descriptors();
     for admin in [false, true] {
         let proxy = Binary::start("server.workers = 1").await;
         let address = if admin { proxy.admin } else { proxy.health };
@@ -129,8 +125,8 @@ fn all_taken_ports_are_told_at_once() {
 #[tokio::test]
 async fn a_signal_drains_from_the_first_connection_on() {
     // A port that was free a moment ago, on an address of this test alone.
-    let ip = support::own_ip();
-    let address = SocketAddr::new(ip.parse().expect("an address"), support::free_port(&ip));
+    let ip = crate::support::own_ip();
+    let address = SocketAddr::new(ip.parse().expect("an address"), crate::support::free_port(&ip));
     let file = configuration(&format!(
         "server.listen = [\"{address}\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"\"\n\
          shutdown.drain_delay = \"0s\"\n"
@@ -146,7 +142,8 @@ async fn a_signal_drains_from_the_first_connection_on() {
     let caught = u64::from_str_radix(caught.trim(), 16).expect("a set");
     assert!(caught & (1 << 14) != 0 && caught & (1 << 1) != 0, "SIGTERM and SIGINT are caught: {caught:x}");
     let output = tokio::task::spawn_blocking(|| child.wait_with_output());
-    let output = timeout(support::PATIENCE, output).await.expect("it ends").expect("no panic").expect("its output");
+    let output =
+        timeout(crate::support::PATIENCE, output).await.expect("it ends").expect("no panic").expect("its output");
     let told = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(0), "{told}");
     assert!(told.contains("draining") && told.contains("stopped"), "{told}");
