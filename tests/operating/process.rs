@@ -180,7 +180,7 @@ async fn what_hyper_refuses_is_counted_as_it_was_answered() {
 #[tokio::test]
 async fn an_answer_that_streams_ends_at_the_cut() {
     let node = Node::start().await;
-    let streaming = async |proxy: &support::Proxy| {
+    let streaming = async |proxy: &crate::support::Proxy| {
         let mut client = Raw::connect(proxy.address).await;
         client.write(head("/")).await;
         let mut upstream = node.accept().await;
