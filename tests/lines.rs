@@ -122,7 +122,9 @@ async fn proxy_get(proxy: &Binary, sandbox: &str) -> String {
 #[tokio::test]
 async fn a_client_that_left_is_a_line_and_no_error() {
     let control = ControlPlane::start().await;
-    let proxy = Binary::start(&control.config(REMEMBER)).await;
+    // No more than any machine's limit on open files allows: nothing is to be warned of.
+    let modest = "server.max_connections = 100\nresume.max_held = 100\n";
+    let proxy = Binary::start(&control.config(&format!("{REMEMBER}{modest}"))).await;
     let gate = Gate::closed();
     control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
     let mut client = support::Raw::connect(proxy.address).await;
