@@ -123,7 +123,7 @@ async fn proxy_get(proxy: &Binary, sandbox: &str) -> String {
 async fn a_client_that_left_is_a_line_and_no_error() {
     let control = ControlPlane::start().await;
     // No more than any machine's limit on open files allows: nothing is to be warned of.
-    let modest = "server.max_connections = 100\nresume.max_held = 100\n";
+    let modest = "server.max_connections = 100\n";
     let proxy = Binary::start(&control.config(&format!("{REMEMBER}{modest}"))).await;
     let gate = Gate::closed();
     control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);

@@ -44,7 +44,7 @@ async fn a_log_that_nobody_reads_stops_neither_traffic_nor_the_end() {
 
 #[tokio::test]
 async fn the_limit_on_open_files_is_raised_and_told() {
-    for (setting, warns) in [("", true), ("server.max_connections = 50\nresume.max_held = 50", false)] {
+    for (setting, warns) in [("", true), ("server.max_connections = 50", false)] {
         let proxy = Binary::start_after("ulimit -Sn 256 && ulimit -Hn 1000", setting).await;
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", proxy.pid())).expect("its limits");
         let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
