@@ -28,11 +28,6 @@ pub(super) fn raise(config: &Config) {
              (ulimit -Hn, LimitNOFILE=) or lower the setting"
         );
     }
-    if max_held > max_connections {
-        tracing::warn!(
-            "resume.max_held = {max_held} is beyond server.max_connections = {max_connections}: it is never reached"
-        );
-    }
 }
 
 /// Each client has a way to its sandbox.

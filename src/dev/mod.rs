@@ -105,6 +105,7 @@ impl Playground {
             r#"# Made by the playground.
 [server]
 listen = ["{proxy}"]
+max_connections = 1500 # what the smallest usual limit on open files, 4096, allows
 [health]
 listen = "{health}"
 [admin]

@@ -185,6 +185,10 @@ fn is_idempotent(method: &Method) -> bool {
 /// Whether the exchange ended because of its upload: the client broke it off, or sent what is no body.
 fn by_upload(error: &hyper::Error) -> Option<SendError> {
     use std::{error::Error as _, io::ErrorKind};
+    // A connection that closes before it has the request is an error around an error, too.
+    if !error.is_user() {
+        return None;
+    }
     // What our own body says; then what hyper made of the client's socket.
     let upload = error.source()?.downcast_ref::<hyper::Error>()?;
     let io = upload.source().and_then(|source| source.downcast_ref::<std::io::Error>());

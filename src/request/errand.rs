@@ -26,6 +26,8 @@ use crate::{
 const MAX_SENDINGS: usize = 3;
 /// How long after a wake a port may still be about to open.
 const JUST_WOKEN: Duration = Duration::from_secs(10);
+/// The edge has seen by then that a client left.
+const CLIENT_SEEN_GONE: Duration = Duration::from_secs(2);
 
 /// One request on its way.
 pub(super) struct Errand<'a, C, R> {
@@ -172,9 +174,12 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
             Err(SendError::BadBody) => Err(Failure::BadBody),
             Err(SendError::Switched) => Err(Failure::Switched),
-            // There is nobody to answer, and nothing of the sandbox's to blame: the connection's watch sees
-            // it in a moment, and drops this.
-            Err(SendError::ClientLeft) => std::future::pending().await,
+            Err(SendError::ClientLeft) => {
+                // There is nobody to answer, and nothing of the sandbox's to blame: the connection's watch sees
+                // it in a moment, and drops this.
+                sleep(CLIENT_SEEN_GONE).await;
+                Err(Failure::BadBody)
+            }
         }
     }
 

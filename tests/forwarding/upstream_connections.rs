@@ -311,3 +311,24 @@ async fn variables_that_name_proxies_are_ignored() {
     }
     assert!(trap.nobody_knocks());
 }
+
+#[tokio::test]
+async fn an_upstream_that_answers_and_leaves_before_it_has_the_request_is_an_answer_or_a_failure_never_a_silence() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let hasty = tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.expect("a connection");
+            // Unread bytes make the close a reset.
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, OK.as_bytes()).await;
+        }
+    });
+    let proxy = Proxy::start(&direct_mode(""));
+    for _ in 0..60 {
+        let mut client = Raw::connect(proxy.address).await;
+        client.write(get("/").replace(HOST, &format!("{}-abc.example.test", address.port()))).await;
+        let status = client.message().await.head.status();
+        assert!([200, 502].contains(&status), "{status}");
+    }
+    hasty.abort();
+}

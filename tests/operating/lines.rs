@@ -121,8 +121,9 @@ async fn proxy_get(proxy: &Binary, sandbox: &str) -> String {
 #[tokio::test]
 async fn a_client_that_left_is_a_line_and_no_error() {
     let control = ControlPlane::start().await;
-    // Few enough connections for any machine's descriptors: no warning at the start.
-    let config = format!("server.max_connections = 100\n{REMEMBER}");
+    // Few enough for any machine's descriptors, and for each other: no warning at the start.
+    let config =
+        format!("server.max_connections = 100\nresume.max_held = 100\nresume.max_held_per_sandbox = 100\n{REMEMBER}");
     let proxy = Binary::start(&control.config(&config)).await;
     let gate = Gate::closed();
     control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);

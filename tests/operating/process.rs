@@ -24,10 +24,10 @@ use tokio::{io::AsyncReadExt as _, time::timeout};
 async fn a_log_that_nobody_reads_stops_neither_traffic_nor_the_end() {
     let upstream = Server::start(async |_| answer(200, "hello")).await;
     let mut proxy = Binary::start_unread(&node_mode(upstream.address, "shutdown.drain_delay = \"0s\"")).await;
-    // Some 12 MB of access lines; a pipe takes 64 KiB.
-    let path = format!("/{}", "x".repeat(12_000));
+    // More than 10 MB of access lines, a path is cut at 1 KiB; the queue takes 8, a pipe 64 KiB.
+    let path = format!("/{}", "x".repeat(1_024));
     let mut client = Raw::connect(proxy.address).await;
-    for _ in 0..1000 {
+    for _ in 0..8_000 {
         client.write(head(&path)).await;
         assert_eq!(client.message().await.head.status(), 200);
     }
@@ -40,7 +40,7 @@ async fn a_log_that_nobody_reads_stops_neither_traffic_nor_the_end() {
 
 #[tokio::test]
 async fn the_limit_on_open_files_is_raised_and_told() {
-    for (setting, warns) in [("", true), ("server.max_connections = 50\nresume.max_held = 50", false)] {
+    for (setting, warns) in [("", true), ("server.max_connections = 50", false)] {
         let proxy = Binary::start_after("ulimit -Sn 256 && ulimit -Hn 1000", setting).await;
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", proxy.pid())).expect("its limits");
         let files = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
@@ -173,7 +173,8 @@ async fn what_hyper_refuses_is_counted_as_it_was_answered() {
         }
         client.is_left().await;
         proxy.is_idle().await;
-        assert_eq!(sum().await - before, if status.is_some() { 1.0 } else { 0.0 }, "{status:?}");
+        let counted = sum().await - before;
+        assert!((counted - if status.is_some() { 1.0 } else { 0.0 }).abs() < 0.5, "{status:?}: {counted}");
     }
 }
 
