@@ -54,8 +54,10 @@ pub(crate) fn admin<I: Insight>(insight: Arc<I>, token: Option<Secret>) -> Route
 }
 
 fn carries(request: &Request, token: &Secret) -> bool {
-    let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    given.and_then(|given| given.strip_prefix(b"Bearer ")).is_some_and(|given| token.matches(given))
+    let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+    // The scheme's name is case-insensitive (RFC 9110 §11.1), the token is not.
+    let (scheme, given) = given.split_at_checked(b"Bearer ".len()).unwrap_or_default();
+    scheme.eq_ignore_ascii_case(b"Bearer ") && token.matches(given.trim_ascii_start())
 }
 
 fn unauthorized() -> Response {

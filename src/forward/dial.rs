@@ -34,6 +34,9 @@ pub(crate) enum DialError {
     /// An address that this proxy must not dial.
     #[error("the address {0} is not for dialling")]
     Forbidden(IpAddr),
+    /// This machine has no descriptor left; that says nothing of the other side.
+    #[error("no room for another connection here: {0}")]
+    NoRoom(io::Error),
     /// Somebody listens there, but not the sandbox.
     #[error("the listener is not the sandbox's")]
     NotItsListener,
@@ -47,6 +50,7 @@ impl DialError {
             Self::TimedOut => "timeout",
             Self::Unreachable(_) => "unreachable",
             Self::Forbidden(_) => "forbidden",
+            Self::NoRoom(_) => "no_room",
             Self::NotItsListener => "not_its_listener",
         }
     }
@@ -141,6 +145,7 @@ impl Dialer {
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => DialError::Refused,
                 Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => DialError::TimedOut,
+                Ok(Err(error)) if is_ours(&error) => return Err(DialError::NoRoom(error)),
                 Ok(Err(error)) => DialError::Unreachable(error),
                 Err(_) => DialError::TimedOut,
             };
@@ -164,6 +169,13 @@ impl Dialer {
         names.insert(address.into(), Name { addresses: addresses.clone(), until: now + NAME_TTL });
         Ok(addresses)
     }
+}
+
+/// Out of descriptors (this process, this machine) or of memory for sockets.
+fn is_ours(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    error.raw_os_error().is_some_and(|code| ours.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 /// The guard looks through `/proc`: not on a worker.

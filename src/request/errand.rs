@@ -92,6 +92,9 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 }
                 Sent::Missing(missing) => missing,
             };
+            if matches!(missing, Missing::Unreachable(DialError::NoRoom(_))) {
+                return self.told(missing);
+            }
             self.handler.resolver.report(self.ask.sandbox, route.generation, self.doubt(&missing));
             if sending == MAX_SENDINGS {
                 return self.told(missing);

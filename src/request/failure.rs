@@ -101,8 +101,8 @@ impl Failure {
                 | Unresolved::HoldTimeout
                 | Unresolved::Restless => Blame::ControlPlane,
             },
+            Self::TooManyConnections | Self::Draining | Self::NodeUnreachable(DialError::NoRoom(_)) => Blame::Edge,
             Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Blame::ControlPlane,
-            Self::TooManyConnections | Self::Draining => Blame::Edge,
             Self::PortClosed(_) | Self::Broken(_) | Self::Switched | Self::UpstreamTimeout => Blame::Sandbox,
         }
     }
@@ -166,6 +166,9 @@ impl Failure {
                 }
                 Reason::Expired => "The sandbox was not found: its snapshot has expired. Create a new one.",
             },
+            Self::NodeUnreachable(DialError::NoRoom(_)) => {
+                "This proxy has no room for another connection now. Try again soon."
+            }
             Self::Switched => "The sandbox answered 101 Switching Protocols, which nobody had asked it for.",
             Self::Unresolved(Unresolved::Exhausted(message)) => return message.to_string(),
             Self::Unresolved(Unresolved::Restless) => {

@@ -143,6 +143,10 @@ async fn with_a_token_the_admin_port_answers_nobody_else() {
             assert_eq!(answer.header("www-authenticate"), "Bearer");
             assert!(!answer.text().contains("a5ecret"));
         }
+        for scheme in ["Bearer", "bearer", "BEARER "] {
+            let status = ask(path, Some(&format!("{scheme} a5ecret0token"))).await.status;
+            assert_ne!(status, 401, "{scheme}");
+        }
         let right = ask(path, Some("Bearer a5ecret0token")).await.status.as_u16();
         assert_eq!(right, if path.starts_with("/sandboxes") { 404 } else { 200 }, "{path}");
     }

@@ -57,6 +57,35 @@ fn open_files(pid: u32) -> usize {
 }
 
 #[tokio::test]
+async fn a_proxy_without_descriptors_does_not_blame_the_node() {
+    let upstream = Server::start(async |_| answer(200, "hello")).await;
+    let proxy = Binary::start_after("ulimit -Sn 64 && ulimit -Hn 64", &node_mode(upstream.address, "")).await;
+    let request = head("/");
+    let (first, rest) = request.split_at(10);
+    let mut client = Raw::connect(proxy.address).await;
+    client.write(first).await;
+    let mut others = Vec::new();
+    eventually("no descriptor is left", async || {
+        others.push(Raw::connect(proxy.address).await);
+        proxy.line("accept failed").is_some()
+    })
+    .await;
+    client.write(rest).await;
+    let answer = client.message().await;
+    assert_eq!(answer.refusal(), (503, "node_unavailable".into()));
+    assert!(answer.text().contains("no room"), "{}", answer.text());
+    drop(others);
+    eventually("there is room again", async || {
+        let mut client = Raw::connect(proxy.address).await;
+        client.write(head("/")).await;
+        client.message().await.head.status() == 200
+    })
+    .await;
+    let dialled = metric(proxy.health, "client_proxy_upstream_connections_total{result=\"no_room\"}").await;
+    assert!(dialled >= 1.0, "{dialled}");
+}
+
+#[tokio::test]
 async fn operators_connections_are_bounded_in_number_and_time() {
     const ROOM: usize = 256;
     crate::support::many_descriptors();
