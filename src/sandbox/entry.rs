@@ -19,7 +19,7 @@ pub(crate) use self::{
     resuming::{Asleep, Resuming},
 };
 use super::{
-    bell::{Bell, Ending, Place},
+    bell::{Bell, Ending, Place, Ticket},
     denials::Denials,
     ports::{Located, WakeError},
 };
@@ -186,10 +186,7 @@ impl Entry {
             State::Resuming(resuming) => resuming.wanted(want, room, step),
             State::Locating(locating) => match locating.serving(now, policy) {
                 Some(route) if !(want.doubts && locating.doubt.is_some()) => Act::answer(Answer::Go(route.clone())),
-                _ if room => {
-                    let slow = locating.known.is_some().then_some(locating.since + SLOW).filter(|slow| *slow > now);
-                    Act::answer(Answer::Park(locating.bell.ticket().recheck(slow)))
-                }
+                _ if room => Act::answer(Answer::Park(locating.ticket(now))),
                 // Rather from memory than not at all.
                 _ => match locating.known.as_ref().filter(|known| known.outlives_slowness(now, policy)) {
                     Some(known) if locating.doubt.is_none() => Act::answer(Answer::Go(known.route.clone())),
@@ -214,7 +211,7 @@ impl Entry {
                 let (locating, launch) = Locating::take_off(known, None, step);
                 let answer = match serving {
                     Some(route) => Answer::Go(route),
-                    None => Answer::Park(locating.bell.ticket()),
+                    None => Answer::Park(locating.ticket(now)),
                 };
                 self.state = State::Locating(locating);
                 Act { answer, launch: Some(launch) }
@@ -380,6 +377,12 @@ impl Locating {
         let locating =
             Self { flight, since, bell: Bell::new(), known, doubt, overtaken: false, changed: false, voided: 0 };
         (locating, Launch::Locate { flight })
+    }
+
+    /// A place in the queue; to be asked again when what is known may serve for want of an answer.
+    fn ticket(&self, now: Instant) -> Ticket {
+        let slow = self.known.is_some().then_some(self.since + SLOW).filter(|slow| *slow > now);
+        self.bell.ticket().recheck(slow)
     }
 
     /// The known place, where it may still be used: the lookup came ahead of its end, or the catalog fails or

@@ -67,7 +67,7 @@ impl Resumer for Script {
 
 fn resolver(script: &Script) -> Arc<Resolver<Script, Script>> {
     let second = Duration::from_secs(1);
-    let policy = Policy { ttl: second, stale_if_error: second, negative_ttl: second, max_held_per_sandbox: 100 };
+    let policy = Policy { ttl: second, stale_if_error: 2 * second, negative_ttl: second, max_held_per_sandbox: 100 };
     let limits = Limits {
         policy,
         max_entries: 100,
@@ -227,5 +227,20 @@ async fn lookups_beyond_the_bound_wait_for_their_turn() {
     assert!(futures_util::poll!(&mut waits).is_pending());
     drop(others);
     assert!(waits.await.is_ok());
+    script.assert_used_up();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_finds_the_catalog_hanging_is_served_from_memory_after_a_moment() {
+    let running = (MS, Told::Located(Ok(Located::Running(place()))));
+    let script = Script::new([running, (MS, Told::Hangs)]);
+    let resolver = resolver(&script);
+    let known = resolve(&resolver, &mut Hold::new(HOLD)).await.expect("a route");
+    tokio::time::sleep(Duration::from_millis(1001)).await;
+    let start = Instant::now();
+    // Remembered for a second, and for another one in an outage.
+    let again = resolve(&resolver, &mut Hold::new(HOLD)).await.expect("a route");
+    assert_eq!(again.generation, known.generation);
+    assert_eq!(start.elapsed(), Duration::from_millis(250));
     script.assert_used_up();
 }
