@@ -171,8 +171,11 @@ async fn a_sandbox_has_no_more_connections_than_it_may_until_a_body_ends() {
     let taken = begins().await;
     let mut other = Raw::connect(proxy.address).await;
     other.write(get(port, "/").replace("-abc", "-other")).await;
-    node.accept().await.write(OK).await;
+    let mut elsewhere = node.accept().await;
+    elsewhere.head().await;
+    elsewhere.write(OK).await;
     assert_eq!(other.message().await.text(), "ok");
+    drop(elsewhere);
     drop(taken);
     eventually("the place is free", async || proxy.metric("client_proxy_upstream_connections").await == 0.0).await;
     // Whole bodies.
