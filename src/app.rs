@@ -238,7 +238,7 @@ impl Drop for App {
     /// Nothing new is served, what waits is told so, and every connection ends within a second or so. Threads
     /// end by themselves when nothing reaches them any more.
     fn drop(&mut self) {
-        self.shutdown.closing().cancel();
+        self.shutdown.close_now();
         self.shutdown.cut_now();
         self.workers.clear();
         if let Some(control) = self.control.take() {

@@ -194,18 +194,24 @@ impl<'a> Authority<'a> {
             Name::V6(literal.strip_suffix(']')?.parse().ok()?)
         } else {
             let host = host.strip_suffix('.').unwrap_or(host);
-            match host.parse() {
-                Ok(ip) => Name::V4(ip),
-                Err(_) => host.split('.').all(is_label).then_some(Name::Dns(host))?,
+            // Only a name that ends in a digit can be an address.
+            match host.ends_with(|last: char| last.is_ascii_digit()).then(|| host.parse()) {
+                Some(Ok(ip)) => Name::V4(ip),
+                _ => are_labels(host).then_some(Name::Dns(host))?,
             }
         };
         Some(Self { name, port })
     }
 }
 
-fn is_label(label: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    !label.is_empty() && label.bytes().all(allowed)
+/// Whether these are labels of allowed bytes between dots, none of them empty.
+fn are_labels(name: &str) -> bool {
+    let mut last = b'.';
+    let fits = name.bytes().all(|byte| {
+        let before = std::mem::replace(&mut last, byte);
+        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && before != b'.')
+    });
+    fits && last != b'.'
 }
 
 /// Whether `domain` is `suffix` or lies below it.

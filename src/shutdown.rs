@@ -24,6 +24,8 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 pub(crate) struct Shutdown {
     /// An atomic of its own: it is read once per answer.
     draining: Arc<AtomicBool>,
+    /// Likewise: read whenever a connection is woken.
+    closed: Arc<AtomicBool>,
     /// Likewise: read whenever a request that waits is woken.
     over: Arc<AtomicBool>,
     closing: CancellationToken,
@@ -47,9 +49,20 @@ impl Shutdown {
         &self.closing
     }
 
+    /// Whether that is so by now; already true for those whom the token wakes.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closed.load(Relaxed)
+    }
+
     /// Whether everything ends now. The connections are woken then, and with them what waits on them.
     pub(crate) fn is_cut(&self) -> bool {
         self.over.load(Relaxed)
+    }
+
+    /// Takes no new connection; idle ones close.
+    pub(crate) fn close_now(&self) {
+        self.closed.store(true, Relaxed);
+        self.closing.cancel();
     }
 
     /// Ends everything that still runs.
@@ -72,7 +85,7 @@ impl Shutdown {
     pub(crate) async fn drain(&self, delay: Duration, limit: Duration) -> bool {
         self.draining.store(true, Relaxed);
         sleep(delay).await;
-        self.closing.cancel();
+        self.close_now();
         self.work.close();
         let in_time = timeout(limit, self.work.wait()).await.is_ok();
         self.cut_now();

@@ -18,7 +18,7 @@ use crate::{
     config::{Config, Mode},
     control::{AnyCatalog, AnyResumer},
     edge::{admin::Insight, conn::Serve, worker::Upkeep},
-    forward::{DialRules, Forwarder, ListenerGuard, Quota},
+    forward::{DialRules, Forwarder, ListenerGuard, Quota, headers::Peer},
     request::{Handler, Reply, Site},
     route::Rules,
     sandbox::{Resolver, View},
@@ -91,8 +91,13 @@ pub(super) struct Server(Handler<AnyCatalog, AnyResumer>);
 
 impl Serve for Server {
     type Body = Reply;
+    type Peer = Peer;
 
-    fn serve(&self, request: Request<Incoming>, peer: IpAddr) -> impl Future<Output = Response<Reply>> {
+    fn meet(&self, ip: IpAddr) -> Peer {
+        self.0.site.meet(ip)
+    }
+
+    fn serve(&self, request: Request<Incoming>, peer: &Peer) -> impl Future<Output = Response<Reply>> {
         self.0.handle(request, peer)
     }
 

@@ -23,10 +23,14 @@ use super::{
 };
 use crate::shutdown::{LAST_WORDS, Shutdown};
 
-/// Answers one request that came from the peer with this address.
+/// Answers requests.
 pub(crate) trait Serve: 'static {
+    /// What the server knows of a connection's other end.
+    type Peer;
     type Body: Body<Data = Bytes, Error = hyper::Error> + Unpin + 'static;
-    fn serve(&self, request: Request<Incoming>, peer: IpAddr) -> impl Future<Output = Response<Self::Body>>;
+    /// Once for each connection, before its first request.
+    fn meet(&self, ip: IpAddr) -> Self::Peer;
+    fn serve(&self, request: Request<Incoming>, peer: &Self::Peer) -> impl Future<Output = Response<Self::Body>>;
     /// A request was so malformed that it never came this far: hyper answered it with this status, or would
     /// have if the client had stayed.
     fn refused(&self, status: u16);
@@ -35,32 +39,39 @@ pub(crate) trait Serve: 'static {
 /// Serves the connection to its end.
 pub(crate) async fn serve<S: Serve>(
     socket: TcpStream,
-    peer: IpAddr,
+    ip: IpAddr,
     server: &S,
     patience: Patience,
     shutdown: &Shutdown,
 ) {
     let watch = Watch::new(patience, Instant::now());
     let io = ClientIo::new(socket, watch.clone());
+    let peer = &server.meet(ip);
     let service = service_fn(|request| {
         let busy = watch.request();
         let old = request.version() == Version::HTTP_10;
         let watch = watch.clone();
-        async move {
+        // Boxed: hyper keeps room for it, and an idle connection needs none.
+        Box::pin(async move {
             let mut answer = server.serve(request, peer).await;
             if shutdown.is_draining() {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answer.map(|body| Answer::new(body, busy, old.then_some(watch))))
-        }
+        })
     });
     let mut connection = pin!(http1::Builder::new().serve_connection(io, service));
     let mut closing = pin!(shutdown.closing().cancelled());
+    let mut listens = false;
     // Nobody pays for the end before it begins.
     let mut end: Option<Pin<Box<dyn Future<Output = ()>>>> = None;
     // An error is the client's own affair: it left, was too slow, or sent what is no HTTP.
     let ended = poll_fn(|cx| {
-        if end.is_none() && closing.as_mut().poll(cx).is_ready() {
+        // To poll a token takes its lock: once, to be woken by it.
+        if end.is_none()
+            && (shutdown.is_closing() || !std::mem::replace(&mut listens, true))
+            && closing.as_mut().poll(cx).is_ready()
+        {
             connection.as_mut().graceful_shutdown();
             end = Some(Box::pin(the_end(shutdown.clone())));
         }
@@ -74,7 +85,7 @@ pub(crate) async fn serve<S: Serve>(
         if let Some(status) = refusal(&error) {
             server.refused(status);
         }
-        tracing::debug!(%peer, %error, "connection ended");
+        tracing::debug!(peer = %ip, %error, "connection ended");
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct ClientIo {
     socket: TokioIo<TcpStream>,
     watch: Watch,
     timer: Pin<Box<Sleep>>,
+    /// The timer will wake the connection's task, which is the same all its life.
+    armed: bool,
     /// Whoever ends the socket now, be it the end of the process, resets it.
     abrupt: bool,
 }
@@ -35,7 +37,7 @@ pub(crate) struct ClientIo {
 impl ClientIo {
     pub(crate) fn new(socket: TcpStream, watch: Watch) -> Self {
         let timer = Box::pin(sleep_until(watch.due()));
-        Self { socket: TokioIo::new(socket), watch, timer, abrupt: false }
+        Self { socket: TokioIo::new(socket), watch, timer, armed: false, abrupt: false }
     }
 
     /// An end in the middle of an answer that only the end delimits would pass for its own.
@@ -53,6 +55,11 @@ impl ClientIo {
         // twice a request.
         if self.watch.due() < self.timer.deadline() {
             self.timer.as_mut().reset(self.watch.due());
+            self.armed = false;
+        }
+        // To poll a timer costs more than all else here, and this is called several times a request.
+        if self.armed && !self.timer.is_elapsed() {
+            return Ok(());
         }
         while self.timer.as_mut().poll(cx).is_ready() {
             if Instant::now() >= self.watch.due() {
@@ -64,6 +71,7 @@ impl ClientIo {
             }
             self.timer.as_mut().reset(self.watch.due());
         }
+        self.armed = true;
         Ok(())
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct Watch(Rc<Inner>);
 struct Inner {
     phase: Cell<Phase>,
     due: Cell<Instant>,
+    /// When the first byte of the head came.
+    head_began: Cell<Instant>,
     patience: Patience,
     open_ended: Cell<bool>,
 }
@@ -43,7 +45,8 @@ impl Watch {
     /// For a connection accepted now.
     pub(crate) fn new(patience: Patience, now: Instant) -> Self {
         let (phase, due) = (Cell::new(Phase::Waiting), Cell::new(now + patience.head));
-        Self(Rc::new(Inner { phase, due, patience, open_ended: Cell::new(false) }))
+        let (head_began, open_ended) = (Cell::new(now), Cell::new(false));
+        Self(Rc::new(Inner { phase, due, head_began, patience, open_ended }))
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -67,24 +70,27 @@ impl Watch {
     /// Bytes came.
     pub(crate) fn bytes(&self) {
         if self.phase() == Phase::Waiting {
-            self.set(Phase::Head, self.0.patience.head);
+            let now = Instant::now();
+            self.0.head_began.set(now);
+            self.set(Phase::Head, now + self.0.patience.head);
         }
     }
 
     /// The client is still there: look again later.
     pub(crate) fn still_there(&self) {
-        self.set(Phase::Busy, LOOK);
+        self.set(Phase::Busy, Instant::now() + LOOK);
     }
 
     /// A head is complete; until the guard is dropped, with the end of the answer, it is our turn.
     pub(crate) fn request(&self) -> Busy {
-        self.still_there();
+        // Counted from the head's first byte: a look too early costs less than to ask the clock each time.
+        self.set(Phase::Busy, self.0.head_began.get() + LOOK);
         Busy(self.clone())
     }
 
-    fn set(&self, phase: Phase, within: Duration) {
+    fn set(&self, phase: Phase, due: Instant) {
         self.0.phase.set(phase);
-        self.0.due.set(Instant::now() + within);
+        self.0.due.set(due);
     }
 }
 
@@ -93,6 +99,6 @@ pub(crate) struct Busy(Watch);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.set(Phase::Waiting, self.0.0.patience.idle);
+        self.0.set(Phase::Waiting, Instant::now() + self.0.0.patience.idle);
     }
 }

@@ -167,7 +167,11 @@ mod tests {
     impl Serve for Cursed {
         type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
-        fn serve(&self, _: Request<Incoming>, _: IpAddr) -> impl Future<Output = Response<Self::Body>> {
+        type Peer = ();
+
+        fn meet(&self, _: IpAddr) {}
+
+        fn serve(&self, _: Request<Incoming>, (): &()) -> impl Future<Output = Response<Self::Body>> {
             ready(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
         }
 

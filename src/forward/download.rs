@@ -20,34 +20,31 @@ pub(crate) struct Download {
     ahead: BytesMut,
     /// How reading ahead ended, where it failed.
     broken: Option<hyper::Error>,
-    body: Incoming,
-    /// Trailers were read: nothing follows them, and hyper does not ask.
-    trailed: bool,
-    connection: Option<Connection>,
+    /// Where the rest comes from; `None` after its end.
+    source: Option<Source>,
     forwarder: Rc<Forwarder>,
     poolable: bool,
 }
 
+struct Source {
+    body: Incoming,
+    connection: Box<Connection>,
+}
+
 impl Forwarder {
-    /// Ties the answer's body to its connection.
+    /// Ties the answer's body to its connection. Boxed here: on its way to the client it is moved often.
     pub(super) fn download(
         self: &Rc<Self>,
         answer: Response<Incoming>,
-        connection: Connection,
+        connection: Box<Connection>,
         poolable: bool,
-    ) -> Response<Download> {
+    ) -> Response<Box<Download>> {
         // hyper would speak HTTP/1.0 on that connection from now on: bodies of unknown length were lost.
         let poolable = poolable && answer.version() == Version::HTTP_11;
         answer.map(|body| {
-            let mut download = Download {
-                ahead: BytesMut::new(),
-                broken: None,
-                body,
-                trailed: false,
-                connection: Some(connection),
-                forwarder: self.clone(),
-                poolable,
-            };
+            let source = Some(Source { body, connection });
+            let (ahead, broken, forwarder) = (BytesMut::new(), None, self.clone());
+            let mut download = Box::new(Download { ahead, broken, source, forwarder, poolable });
             download.release_if_over();
             download
         })
@@ -58,8 +55,11 @@ impl Download {
     /// Reads until `limit` bytes are there or the body ends. What was read stays in the body; the future
     /// may be dropped at any time.
     pub(crate) async fn peek(&mut self, limit: usize) -> &[u8] {
-        while self.ahead.len() < limit && self.broken.is_none() {
-            match self.body.frame().await {
+        while let Some(source) = &mut self.source
+            && self.ahead.len() < limit
+            && self.broken.is_none()
+        {
+            match source.body.frame().await {
                 Some(Ok(frame)) => self.ahead.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
                 Some(Err(error)) => self.broken = Some(error),
                 None => break,
@@ -70,15 +70,16 @@ impl Download {
     }
 
     fn release_if_over(&mut self) {
-        if self.trailed || self.body.is_end_stream() {
+        if self.source.as_ref().is_some_and(|source| source.body.is_end_stream()) {
             self.release();
         }
     }
 
     fn release(&mut self) {
-        if let Some(connection) = self.connection.take()
+        if let Some(Source { body, mut connection }) = self.source.take()
             && self.poolable
         {
+            connection.spent = Some(body);
             self.forwarder.pool.put(connection);
         }
     }
@@ -93,32 +94,35 @@ impl Body for Download {
             return Poll::Ready(Some(Ok(Frame::data(self.ahead.split().freeze()))));
         }
         if let Some(error) = self.broken.take() {
-            drop(self.connection.take());
+            self.source = None;
             return Poll::Ready(Some(Err(error)));
         }
-        let mut frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &mut frame
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            headers::inbound_trailers(trailers);
-            self.trailed = true;
-        }
-        match &frame {
+        let Some(source) = &mut self.source else { return Poll::Ready(None) };
+        let mut frame = Pin::new(&mut source.body).poll_frame(cx);
+        match &mut frame {
+            Poll::Ready(Some(Ok(frame))) => match frame.trailers_mut() {
+                // Nothing follows them, and hyper does not ask.
+                Some(trailers) => {
+                    headers::inbound_trailers(trailers);
+                    self.release();
+                }
+                // A body of known length ends with its last byte.
+                None => self.release_if_over(),
+            },
+            Poll::Ready(Some(Err(_))) => self.source = None,
             Poll::Ready(None) => self.release(),
-            // A body of known length ends with its last byte, one with trailers with them; nobody asks for more.
-            Poll::Ready(Some(Ok(_))) => self.release_if_over(),
-            Poll::Ready(Some(Err(_))) => drop(self.connection.take()),
             Poll::Pending => {}
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ahead.is_empty() && self.broken.is_none() && (self.trailed || self.body.is_end_stream())
+        let over = self.source.as_ref().is_none_or(|source| source.body.is_end_stream());
+        over && self.ahead.is_empty() && self.broken.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let hint = self.body.size_hint();
+        let hint = self.source.as_ref().map_or(SizeHint::with_exact(0), |source| source.body.size_hint());
         match hint.exact() {
             Some(rest) => SizeHint::with_exact(rest + self.ahead.len() as u64),
             None => hint,

@@ -10,8 +10,18 @@ use http::{
     uri::PathAndQuery,
 };
 
+mod marks;
+mod proxy_status;
+#[cfg(test)]
+mod tests;
+
+use self::{marks::CLAIM, proxy_status::strip_our_status};
+pub(crate) use self::{
+    marks::Marks,
+    proxy_status::{OUR_NAME, PROXY_STATUS},
+};
+
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-pub(crate) const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 pub(crate) const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 pub(crate) const ACCESS_TOKEN: HeaderName = HeaderName::from_static("x-access-token");
 pub(crate) const WAKE: HeaderName = HeaderName::from_static("x-sandbox-wake");
@@ -21,19 +31,31 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// How this proxy names itself in `Proxy-Status` (RFC 9209 §2).
-pub(crate) const OUR_NAME: &str = "client-proxy";
+/// The other end of a client connection, and what is known of it once for all its requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) ip: IpAddr,
+    /// Whether its own forwarding fields are believed.
+    pub(crate) trusted: bool,
+    /// Its address as `X-Forwarded-For` has it.
+    text: HeaderValue,
+}
+
+impl Peer {
+    pub(crate) fn new(ip: IpAddr, trusted: bool) -> Self {
+        let text = HeaderValue::try_from(ip.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
+        Self { ip, trusted, text }
+    }
+}
 
 /// What must be known of a request to put its head right.
 pub(crate) struct Passage<'a> {
+    pub(crate) marks: Marks,
     /// The Host that was routed.
     pub(crate) host: HeaderValue,
     /// The Host that the client sent, where another one goes upstream.
     pub(crate) original_host: Option<HeaderValue>,
-    /// The connection's peer.
-    pub(crate) peer: IpAddr,
-    /// Whether the peer's own forwarding fields are believed.
-    pub(crate) trusted: bool,
+    pub(crate) peer: &'a Peer,
     pub(crate) request_id: &'a HeaderValue,
     /// The last hop is ours, and so are the tokens that guard it.
     pub(crate) strip_traffic_token: bool,
@@ -48,25 +70,29 @@ pub(crate) fn outbound(head: &mut Parts, passage: Passage<'_>) {
     head.version = http::Version::HTTP_11;
     // What hyper noted of the client's connection is not for the next one.
     head.extensions.clear();
-    let headers = &mut head.headers;
-    let takes_trailers = headers.get_all(TE).iter().any(|value| lists(value, "trailers"));
-    one_framing(headers);
-    strip_hop_by_hop(headers);
+    let (headers, marks) = (&mut head.headers, passage.marks);
+    // One growth at most for all that is added.
+    headers.reserve(4);
+    let takes_trailers = marks.has(Marks::TE) && headers.get_all(TE).iter().any(|value| lists(value, "trailers"));
+    one_framing(headers, marks);
+    strip_hop_by_hop(headers, marks);
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("TE"));
     }
     headers.insert(HOST, passage.host);
-    if !passage.trusted {
+    if marks.has(Marks::FORWARDING) && !passage.peer.trusted {
         forget_forwarding(headers);
     }
     if let Some(original) = passage.original_host {
         headers.insert(FORWARDED_HOST, original);
     }
-    append_peer(headers, passage.peer);
+    append_peer(headers, marks, passage.peer);
     headers.insert(REQUEST_ID, passage.request_id.clone());
-    headers.remove(WAKE);
-    if passage.strip_traffic_token {
+    if marks.has(Marks::WAKE) {
+        headers.remove(WAKE);
+    }
+    if passage.strip_traffic_token && marks.has_token() {
         headers.remove(TRAFFIC_TOKEN);
     }
 }
@@ -82,9 +108,12 @@ fn origin_form(target: &Uri) -> Uri {
 pub(crate) fn inbound(head: &mut http::response::Parts) {
     // Our own version, not the sandbox's (RFC 9110 §2.5).
     head.version = http::Version::HTTP_11;
-    one_framing(&mut head.headers);
-    strip_hop_by_hop(&mut head.headers);
-    strip_our_status(&mut head.headers);
+    let marks = Marks::of(&head.headers);
+    one_framing(&mut head.headers, marks);
+    strip_hop_by_hop(&mut head.headers, marks);
+    if marks.has(Marks::PROXY_STATUS) {
+        strip_our_status(&mut head.headers);
+    }
 }
 
 /// Makes the trailers of a sandbox's answer fit for the client: what may not be forged in a head may not
@@ -95,8 +124,11 @@ pub(super) fn inbound_trailers(trailers: &mut HeaderMap) {
 
 /// Leaves one way to tell where the body ends (RFC 9112 §6.3). hyper has read it by its transfer coding
 /// if it had one, and has checked that repeated lengths are equal.
-fn one_framing(headers: &mut HeaderMap) {
-    if headers.contains_key(TRANSFER_ENCODING) {
+fn one_framing(headers: &mut HeaderMap, marks: Marks) {
+    if !marks.has(Marks::CONTENT_LENGTH) {
+        return;
+    }
+    if marks.has(Marks::TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
         return;
     }
@@ -113,36 +145,50 @@ fn one_framing(headers: &mut HeaderMap) {
 
 /// Removes the fields that concern one connection only (RFC 9110 §7.6.1), and those that `Connection`
 /// nominates.
-fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
+fn strip_hop_by_hop(headers: &mut HeaderMap, marks: Marks) {
+    if marks.has(Marks::CONNECTION) {
         let nominated: Vec<HeaderName> = headers
             .get_all(CONNECTION)
             .iter()
             .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+            .map(<[u8]>::trim_ascii)
+            // What nearly all messages say nominates nothing that is not removed anyway.
+            .filter(|name| !name.eq_ignore_ascii_case(b"keep-alive") && !name.eq_ignore_ascii_case(b"close"))
+            .filter_map(|name| HeaderName::from_bytes(name).ok())
             .collect();
         for name in nominated {
             headers.remove(name);
         }
         headers.remove(CONNECTION);
     }
-    for name in [KEEP_ALIVE, PROXY_CONNECTION, TE, TRANSFER_ENCODING, UPGRADE] {
-        headers.remove(name);
+    if marks.has(Marks::HOP_BY_HOP) {
+        for name in [KEEP_ALIVE, PROXY_CONNECTION, UPGRADE] {
+            headers.remove(name);
+        }
+    }
+    if marks.has(Marks::TE) {
+        headers.remove(TE);
+    }
+    if marks.has(Marks::TRANSFER_ENCODING) {
+        headers.remove(TRANSFER_ENCODING);
     }
 }
 
 fn forget_forwarding(headers: &mut HeaderMap) {
     headers.remove(FORWARDED);
     headers.remove(REAL_IP);
-    // Any `X-Forwarded-*`, also those nobody has thought of yet.
-    let claimed = |name: &&HeaderName| name.as_str().starts_with("x-forwarded-");
+    let claimed = |name: &&HeaderName| name.as_str().starts_with(CLAIM);
     let claims: Vec<HeaderName> = headers.keys().filter(claimed).cloned().collect();
     for name in claims {
         headers.remove(name);
     }
 }
 
-fn append_peer(headers: &mut HeaderMap, peer: IpAddr) {
+fn append_peer(headers: &mut HeaderMap, marks: Marks, peer: &Peer) {
+    if !marks.has(Marks::FORWARDING) || !headers.contains_key(FORWARDED_FOR) {
+        headers.insert(FORWARDED_FOR, peer.text.clone());
+        return;
+    }
     let mut chain = String::with_capacity(48);
     for value in headers.get_all(FORWARDED_FOR) {
         if let Ok(value) = value.to_str() {
@@ -150,59 +196,10 @@ fn append_peer(headers: &mut HeaderMap, peer: IpAddr) {
             chain.push_str(", ");
         }
     }
-    let _ = write!(chain, "{peer}");
+    let _ = write!(chain, "{}", peer.ip);
     if let Ok(value) = HeaderValue::try_from(chain) {
         headers.insert(FORWARDED_FOR, value);
     }
-}
-
-/// Removes the members in our name from `Proxy-Status`: only this proxy speaks for itself.
-fn strip_our_status(headers: &mut HeaderMap) {
-    if !headers.contains_key(PROXY_STATUS) {
-        return;
-    }
-    // All lines are one list (RFC 9110 §5.3): a string may begin in one and end in the next.
-    let lines: Vec<&[u8]> = headers.get_all(PROXY_STATUS).iter().map(HeaderValue::as_bytes).collect();
-    let list = lines.join(&b", "[..]);
-    // Recipients ignore a malformed list (RFC 9651 §4.2), or guess: it goes.
-    let members = members(&list).unwrap_or_default();
-    let foreign: Vec<&[u8]> = members.iter().copied().filter(|member| !is_ours(member)).collect();
-    if !foreign.is_empty() && foreign.len() == members.len() {
-        return;
-    }
-    headers.remove(PROXY_STATUS);
-    if !foreign.is_empty()
-        && let Ok(left) = HeaderValue::from_bytes(&foreign.join(&b", "[..]))
-    {
-        headers.insert(PROXY_STATUS, left);
-    }
-}
-
-/// The members of a structured field list (RFC 9651 §3.1): commas inside quoted strings do not count.
-/// `None` where a string does not end.
-fn members(value: &[u8]) -> Option<Vec<&[u8]>> {
-    let (mut members, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
-    for (at, byte) in value.iter().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b',' if !quoted => {
-                members.push(value[start..at].trim_ascii());
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    members.push(value[start..].trim_ascii());
-    members.retain(|member| !member.is_empty());
-    (!quoted).then_some(members)
-}
-
-fn is_ours(member: &[u8]) -> bool {
-    let name = member.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    let name = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\"")).unwrap_or(name);
-    name.eq_ignore_ascii_case(OUR_NAME.as_bytes())
 }
 
 fn lists(value: &HeaderValue, word: &str) -> bool {
@@ -215,11 +212,11 @@ fn lists(value: &HeaderValue, word: &str) -> bool {
 
 /// The address that the client has as far as trusted peers tell: the right-most one in
 /// `X-Forwarded-For` that is not a trusted proxy itself.
-pub(crate) fn client_address(headers: &HeaderMap, peer: IpAddr, trusts: impl Fn(IpAddr) -> bool) -> IpAddr {
-    if !trusts(peer) {
-        return peer;
+pub(crate) fn client_address(headers: &HeaderMap, peer: &Peer, trusts: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let mut client = peer.ip;
+    if !peer.trusted {
+        return client;
     }
-    let mut client = peer;
     let hops = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let hops: Vec<&str> = hops.flat_map(|value| value.split(',')).collect();
     for hop in hops.into_iter().rev() {
@@ -230,141 +227,4 @@ pub(crate) fn client_address(headers: &HeaderMap, peer: IpAddr, trusts: impl Fn(
         }
     }
     client
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn head(lines: &[(&str, &str)]) -> Parts {
-        let mut request = http::Request::builder().uri("/a?b");
-        for (name, value) in lines {
-            request = request.header(*name, *value);
-        }
-        request.body(()).expect("a request").into_parts().0
-    }
-
-    fn pass(lines: &[(&str, &str)], trusted: bool) -> HeaderMap {
-        let mut head = head(lines);
-        let request_id = HeaderValue::from_static("id");
-        let passage = Passage {
-            host: HeaderValue::from_static("8000-a.dom"),
-            original_host: None,
-            peer: IpAddr::from([192, 0, 2, 7]),
-            trusted,
-            request_id: &request_id,
-            strip_traffic_token: true,
-        };
-        outbound(&mut head, passage);
-        head.headers
-    }
-
-    fn all<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
-        headers.get_all(name).iter().map(|value| value.to_str().expect("text")).collect()
-    }
-
-    #[test]
-    fn hop_by_hop_fields_and_those_nominated_go() {
-        let headers = pass(
-            &[
-                ("connection", "close, X-Private"),
-                ("connection", "keep-alive , x-other"),
-                ("x-private", "1"),
-                ("x-other", "1"),
-                ("keep-alive", "timeout=5"),
-                ("proxy-connection", "keep-alive"),
-                ("upgrade", "h2c"),
-                ("te", "gzip"),
-                ("x-kept", "1"),
-                ("x-sandbox-wake", "never"),
-                ("e2b-traffic-access-token", "t"),
-            ],
-            false,
-        );
-        let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
-        names.sort_unstable();
-        assert_eq!(names, ["host", "x-forwarded-for", "x-kept", "x-request-id"]);
-    }
-
-    #[test]
-    fn trailers_stay_wanted() {
-        let headers = pass(&[("te", "gzip;q=0.5, Trailers"), ("trailer", "x-sum")], false);
-        assert_eq!((all(&headers, "te"), all(&headers, "connection")), (vec!["trailers"], vec!["TE"]));
-        assert_eq!(all(&headers, "trailer"), ["x-sum"]);
-    }
-
-    #[test]
-    fn a_body_read_by_its_transfer_coding_has_no_length() {
-        let headers = pass(&[("transfer-encoding", "chunked"), ("content-length", "5")], false);
-        assert!(!headers.contains_key("content-length") && !headers.contains_key("transfer-encoding"));
-    }
-
-    #[test]
-    fn only_a_trusted_peer_may_speak_for_others() {
-        let claims = [
-            ("forwarded", "for=1.2.3.4"),
-            ("x-forwarded-for", "1.2.3.4"),
-            ("x-forwarded-for", "5.6.7.8"),
-            ("x-forwarded-proto", "https"),
-            ("x-forwarded-host", "evil"),
-            ("x-forwarded-whatever", "x"),
-            ("x-real-ip", "1.2.3.4"),
-        ];
-        let stranger = pass(&claims, false);
-        assert_eq!(all(&stranger, "x-forwarded-for"), ["192.0.2.7"]);
-        let left = ["forwarded", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-whatever", "x-real-ip"];
-        assert!(left.iter().all(|name| !stranger.contains_key(*name)));
-        let friend = pass(&claims, true);
-        assert_eq!(all(&friend, "x-forwarded-for"), ["1.2.3.4, 5.6.7.8, 192.0.2.7"]);
-        assert_eq!((all(&friend, "x-forwarded-proto"), all(&friend, "x-real-ip")), (vec!["https"], vec!["1.2.3.4"]));
-    }
-
-    #[test]
-    fn an_absolute_target_goes_on_in_origin_form() {
-        for (from, to) in
-            [("http://a.b/c?d", "/c?d"), ("http://a.b", "/"), ("http://a.b?x", "/?x"), ("/", "/"), ("*", "*")]
-        {
-            let mut head = head(&[]);
-            head.uri = from.parse().expect("a target");
-            let request_id = HeaderValue::from_static("id");
-            let host = HeaderValue::from_static("a.b");
-            let peer = IpAddr::from([192, 0, 2, 7]);
-            let passage = Passage {
-                host,
-                original_host: None,
-                peer,
-                trusted: false,
-                request_id: &request_id,
-                strip_traffic_token: false,
-            };
-            outbound(&mut head, passage);
-            assert_eq!(head.uri.to_string(), to, "{from}");
-        }
-    }
-
-    #[test]
-    fn nobody_else_speaks_in_our_name() {
-        for (value, want) in [
-            ("client-proxy; error=x", vec![]),
-            (
-                "\"Client-Proxy\";error=x, nginx; details=\"a, client-proxy\"",
-                vec!["nginx; details=\"a, client-proxy\""],
-            ),
-            ("a, b", vec!["a, b"]),
-        ] {
-            let mut head = http::Response::new(()).into_parts().0;
-            head.headers.insert(PROXY_STATUS, HeaderValue::from_static(value));
-            inbound(&mut head);
-            assert_eq!(all(&head.headers, "proxy-status"), want, "{value}");
-        }
-    }
-
-    #[test]
-    fn the_client_is_the_last_hop_that_is_not_ours() {
-        let ours = |ip: IpAddr| ip.to_string().starts_with("10.");
-        let mut headers = HeaderMap::new();
-        headers.insert("x-forwarded-for", HeaderValue::from_static("6.6.6.6, 1.2.3.4, 10.0.0.9"));
-        let from = |peer: [u8; 4]| client_address(&headers, IpAddr::from(peer), ours).to_string();
-        assert_eq!((from([10, 0, 0, 1]), from([9, 9, 9, 9])), ("1.2.3.4".into(), "9.9.9.9".into()));
-    }
 }

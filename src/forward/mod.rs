@@ -23,6 +23,11 @@ mod not_found;
 mod pool;
 mod quota;
 
+use self::{
+    body::Attempt,
+    dial::Dialer,
+    pool::{Connection, Pool},
+};
 pub(crate) use self::{
     body::Upload,
     dial::{DialError, DialRules, Ladder},
@@ -30,10 +35,6 @@ pub(crate) use self::{
     not_found::says_not_found,
     pool::Life,
     quota::{Quota, Slot},
-};
-use self::{
-    dial::Dialer,
-    pool::{Connection, Pool},
 };
 
 /// Judges, before an address is dialled, whether who listens there is the sandbox. For places where
@@ -52,8 +53,8 @@ pub(crate) struct Forwarder {
 
 /// Where one request goes.
 #[derive(Debug)]
-pub(crate) struct Destination<'a> {
-    pub(crate) sandbox: &'a SandboxId,
+pub(crate) struct Destination {
+    pub(crate) sandbox: SandboxId,
     /// The authority to dial.
     pub(crate) address: String,
     /// Connections are kept, and shared by those that mean the same life at the address; `None`: one
@@ -102,25 +103,17 @@ impl Forwarder {
         self: &Rc<Self>,
         head: &mut Parts,
         upload: &Upload<Incoming>,
-        to: &Destination<'_>,
-    ) -> Result<Response<Download>, SendError> {
+        to: &Destination,
+    ) -> Result<Response<Box<Download>>, SendError> {
         let mut pooled = self.pooled(to);
         loop {
             let mut connection = match pooled.take() {
                 Some(connection) => connection,
-                None => self.connect(to).await?,
+                None => Box::pin(self.connect(to)).await?,
             };
-            let body = upload.attempt();
             // A copy is dear: only where the head may be wanted again.
-            let wanted = to.again || connection.reused;
-            let mut head_sent =
-                if wanted { head.clone() } else { std::mem::replace(head, Request::new(()).into_parts().0) };
-            if !body.is_end_stream() && body.size_hint().exact().is_none() {
-                // hyper would do so by itself, but sends GET and HEAD of unknown length without their bodies.
-                head_sent.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-            }
-            let request = Request::from_parts(head_sent, body);
-            let mut error = match connection.sender.try_send_request(request).await {
+            let keep = to.again || connection.reused;
+            let mut error = match connection.sender.try_send_request(request(head, upload, keep)).await {
                 Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => return Err(SendError::Switched),
                 Ok(answer) => return Ok(self.download(answer, connection, to.shared.is_some())),
                 Err(error) => error,
@@ -150,31 +143,45 @@ impl Forwarder {
         self.pool.sweep(Instant::now());
     }
 
-    fn pooled(&self, to: &Destination<'_>) -> Option<Connection> {
+    fn pooled(&self, to: &Destination) -> Option<Box<Connection>> {
         self.pool.take(&to.address, to.shared?)
     }
 
-    async fn connect(&self, to: &Destination<'_>) -> Result<Connection, SendError> {
-        let dialled = self.dialer.dial(&to.address, to.sandbox, to.ladder).await;
+    async fn connect(&self, to: &Destination) -> Result<Box<Connection>, SendError> {
+        let dialled = self.dialer.dial(&to.address, &to.sandbox, to.ladder).await;
         self.metrics.dial(dialled.as_ref().map_or_else(DialError::as_str, |_| "ok"));
         self.handshake(dialled?, to).await
     }
 
-    async fn handshake(&self, stream: TcpStream, to: &Destination<'_>) -> Result<Connection, SendError> {
+    async fn handshake(&self, stream: TcpStream, to: &Destination) -> Result<Box<Connection>, SendError> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Broken)?;
         let driver = tokio::task::spawn_local(async move {
             // Its error reaches the exchange that is under way.
             let _ = connection.await;
         });
-        Ok(Connection {
+        Ok(Box::new(Connection {
             sender,
             reused: false,
             address: to.address.as_str().into(),
             life: to.shared.unwrap_or_default(),
+            spent: None,
             _driver: AbortOnDropHandle::new(driver),
             _open: Gauged::new(&self.metrics.upstream_connections),
-        })
+        }))
     }
+}
+
+/// One attempt to send it. Not part of the story above: what is there stays in the future while it waits.
+fn request(head: &mut Parts, upload: &Upload<Incoming>, keep: bool) -> Request<Attempt<Incoming>> {
+    let body = upload.attempt();
+    // The copy is what is kept: hyper reads the answer into the map that was sent, and that one has room.
+    let kept = if keep { head.clone() } else { Request::new(()).into_parts().0 };
+    let mut head = std::mem::replace(head, kept);
+    if !body.is_end_stream() && body.size_hint().exact().is_none() {
+        // hyper would do so by itself, but sends GET and HEAD of unknown length without their bodies.
+        head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    Request::from_parts(head, body)
 }
 
 /// RFC 9110 §9.2.2

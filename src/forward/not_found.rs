@@ -26,7 +26,7 @@ struct NodeAnswer {
 
 /// Whether the answer is exactly what a node says that does not have `sandbox`. What was read of the body stays
 /// in it. An answer to HEAD has none: its head has to do, and HEAD does no harm when it is repeated.
-pub(crate) async fn says_not_found(answer: &mut Response<Download>, sandbox: &SandboxId, to_head: bool) -> bool {
+pub(crate) async fn says_not_found(answer: &mut Response<Box<Download>>, sandbox: &SandboxId, to_head: bool) -> bool {
     let headers = answer.headers();
     let is = |name, want: &str| headers.get(name).is_some_and(|value| value == want);
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());

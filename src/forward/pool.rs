@@ -27,6 +27,9 @@ pub(crate) struct Connection {
     pub(crate) reused: bool,
     pub(crate) address: Rc<str>,
     pub(crate) life: Life,
+    /// The body of the last answer, read to its end. To drop it wakes the connection's task, for nothing:
+    /// so that is done when the next request wakes it anyway.
+    pub(crate) spent: Option<Incoming>,
     pub(crate) _driver: AbortOnDropHandle<()>,
     pub(crate) _open: Gauged,
 }
@@ -39,7 +42,7 @@ pub(crate) struct Pool {
 }
 
 struct Idle {
-    connection: Connection,
+    connection: Box<Connection>,
     since: Instant,
 }
 
@@ -52,14 +55,16 @@ impl Pool {
     }
 
     /// A connection that can take a request now, if there is one.
-    pub(crate) fn take(&self, address: &str, life: Life) -> Option<Connection> {
+    pub(crate) fn take(&self, address: &str, life: Life) -> Option<Box<Connection>> {
         let mut idle = self.idle.borrow_mut();
         let stack = idle.get_mut(address)?;
         let now = Instant::now();
-        while let Some(Idle { connection, since }) = stack.pop() {
+        while let Some(Idle { mut connection, since }) = stack.pop() {
             self.count.set(self.count.get() - 1);
             if connection.life == life && connection.sender.is_ready() && now < since + self.idle_timeout {
-                return Some(Connection { reused: true, ..connection });
+                connection.reused = true;
+                connection.spent = None;
+                return Some(connection);
             }
         }
         None
@@ -67,7 +72,7 @@ impl Pool {
 
     /// Keeps a connection whose exchange is over. One that is still busy (the answer came before the
     /// upload's end), closed, or of a former life is dropped.
-    pub(crate) fn put(&self, connection: Connection) {
+    pub(crate) fn put(&self, connection: Box<Connection>) {
         if !connection.sender.is_ready() {
             return;
         }
@@ -124,20 +129,21 @@ mod tests {
     use super::*;
 
     /// An idle connection and its peer.
-    async fn connection(address: &str, life: u64) -> (Connection, DuplexStream) {
+    async fn connection(address: &str, life: u64) -> (Box<Connection>, DuplexStream) {
         let (ours, peer) = tokio::io::duplex(64);
         let (mut sender, driver) =
             hyper::client::conn::http1::handshake(TokioIo::new(ours)).await.expect("a connection");
         let driver = tokio::task::spawn_local(async move { drop(driver.await) });
         sender.ready().await.expect("an open connection");
-        let connection = Connection {
+        let connection = Box::new(Connection {
             sender,
             reused: false,
             address: address.into(),
             life: Life(life),
+            spent: None,
             _driver: AbortOnDropHandle::new(driver),
             _open: Gauged::new(&metrics::Gauge::noop()),
-        };
+        });
         (connection, peer)
     }
 

@@ -4,9 +4,9 @@
 //! looking once more gave another place or a wake. In direct mode also: the sandbox may have been
 //! frozen while its answer is awaited; then it is woken, and the same exchange goes on.
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
-use http::{Response, request::Parts};
+use http::{Response, StatusCode, header::USER_AGENT, request::Parts};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 
@@ -31,16 +31,20 @@ const CLIENT_SEEN_GONE: Duration = Duration::from_secs(2);
 
 /// One request on its way.
 pub(super) struct Errand<'a, C, R> {
-    handler: &'a Handler<C, R>,
-    target: &'a Target,
-    ask: Ask<'a>,
-    head: Parts,
-    upload: Upload<Incoming>,
+    pub(super) handler: &'a Handler<C, R>,
+    pub(super) target: Target,
+    pub(super) credentials: Credentials,
+    pub(super) client: IpAddr,
+    /// As it goes upstream; empty once it has gone for good.
+    pub(super) head: Parts,
+    pub(super) upload: Upload<Incoming>,
+    /// It has been to the place that is known, in vain.
+    pub(super) doubts: bool,
 }
 
 /// What the errand came back with.
 pub(super) struct Brought {
-    pub(super) answer: Response<Download>,
+    pub(super) answer: Response<Box<Download>>,
     /// The sandbox's connection, counted until the answer's body ends.
     pub(super) slot: Option<Slot>,
     /// Goes on under the answer; an answer may break off because of it.
@@ -55,31 +59,15 @@ enum Missing {
     Disowned(Box<Brought>),
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is taken apart where it arrives; the common variant is the large one"
-)]
 enum Sent {
     Answered(Brought),
     Missing(Missing),
 }
 
-impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
-    pub(super) fn new(
-        handler: &'a Handler<C, R>,
-        target: &'a Target,
-        credentials: &'a Credentials,
-        trigger: &'a dyn Fn() -> Trigger,
-        head: Parts,
-        upload: Upload<Incoming>,
-    ) -> Self {
-        let ask = Ask { sandbox: &target.sandbox, credentials, trigger, doubts: false };
-        Self { handler, target, ask, head, upload }
-    }
-
+impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
     /// Runs it; the time that it is held is spent from `context`'s.
-    pub(super) async fn run(mut self, context: &mut Context) -> Result<Brought, Failure> {
-        let mut route = match self.handler.resolver.route(self.ask.sandbox, context.started()) {
+    pub(super) async fn run(&mut self, context: &mut Context) -> Result<Brought, Failure> {
+        let mut route = match self.handler.resolver.route(&self.target.sandbox, context.started()) {
             Some(route) => route,
             None => self.resolve(context.started(), context).await?,
         };
@@ -95,11 +83,11 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             if matches!(missing, Missing::Unreachable(DialError::NoRoom(_))) {
                 return self.told(missing);
             }
-            self.handler.resolver.report(self.ask.sandbox, route.generation, self.doubt(&missing));
+            self.handler.resolver.report(&self.target.sandbox, route.generation, self.doubt(&missing));
             if sending == MAX_SENDINGS {
                 return self.told(missing);
             }
-            self.ask.doubts = true;
+            self.doubts = true;
             let next = self.resolve(Instant::now(), context).await?;
             if next.generation == route.generation {
                 return self.told(missing);
@@ -114,8 +102,12 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         Err(Unresolved::Restless.into())
     }
 
-    async fn resolve(&mut self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
-        let found = self.handler.resolver.resolve(&self.ask, &mut context.hold, since).await?;
+    async fn resolve(&self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
+        // Boxed, like all that most requests do without: the future of those stays small.
+        let trigger = || trigger(&self.head, self.client);
+        let ask = ask(&self.target, &self.credentials, &trigger, self.doubts);
+        let resolving = Box::pin(self.handler.resolver.resolve(&ask, &mut context.hold, since));
+        let found = resolving.await?;
         if context.hold.saw_wake() {
             context.woken = found.woken;
         }
@@ -132,7 +124,7 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
     fn admit(&self, route: &Route) -> Result<(), Failure> {
         match &route.placement.access {
             Some(access) if self.handler.site.mode == Mode::Direct => {
-                access.check_traffic(self.ask.credentials).map_err(Failure::Locked)
+                access.check_traffic(&self.credentials).map_err(Failure::Locked)
             }
             _ => Ok(()),
         }
@@ -140,27 +132,35 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
 
     async fn send(&mut self, route: &Arc<Route>, context: &mut Context) -> Result<Sent, Failure> {
         let site = &self.handler.site;
-        let slot = site.quota.take(self.ask.sandbox).map_err(|()| Failure::TooManyConnections)?;
+        let slot = site.quota.take(&self.target.sandbox).map_err(|()| Failure::TooManyConnections)?;
         let Some(destination) = self.destination(route, &context.hold) else {
             return Ok(Sent::Missing(Missing::NoNode));
         };
-        let begun = Instant::now();
-        let sending = self.handler.forwarder.send(&mut self.head, &self.upload, &destination);
+        let began = destination.ladder.map(|_| Instant::now());
+        let forwarder = &self.handler.forwarder;
         let sent = match (site.mode, site.response_header_timeout) {
-            (Mode::Node, None) => sending.await,
-            (Mode::Node, limit) => tokio::select! {
-                biased;
-                sent = sending => sent,
-                () = silence(limit, &self.upload) => return Err(Failure::UpstreamTimeout),
-            },
+            (Mode::Node, None) => forwarder.send(&mut self.head, &self.upload, &destination).await,
+            (Mode::Node, limit) => {
+                let mut silence = Box::pin(silence(limit, &self.upload));
+                tokio::select! {
+                    biased;
+                    sent = forwarder.send(&mut self.head, &self.upload, &destination) => sent,
+                    () = &mut silence => return Err(Failure::UpstreamTimeout),
+                }
+            }
             (Mode::Direct, _) => {
-                Box::pin(attend(self.handler, &self.ask, &self.upload, sending, route, context)).await?
+                let told = trigger(&self.head, self.client);
+                let trigger = || told.clone();
+                let ask = ask(&self.target, &self.credentials, &trigger, self.doubts);
+                let sending = forwarder.send(&mut self.head, &self.upload, &destination);
+                Box::pin(attend(self.handler, &ask, &self.upload, sending, route, context)).await?
             }
         };
         match sent {
             Ok(mut answer) => {
                 let disowned = site.mode == Mode::Node
-                    && says_not_found(&mut answer, self.ask.sandbox, context.asks_for_head()).await;
+                    && answer.status() == StatusCode::BAD_GATEWAY
+                    && Box::pin(says_not_found(&mut answer, &self.target.sandbox, context.asks_for_head())).await;
                 let brought = Brought { answer, slot, upload: self.upload.another() };
                 if disowned {
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
@@ -169,8 +169,8 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 Ok(Sent::Answered(brought))
             }
             Err(SendError::Dial(error)) => {
-                if destination.ladder.is_some() {
-                    context.hold.spend(begun.elapsed());
+                if let Some(began) = began {
+                    context.hold.spend(began.elapsed());
                 }
                 Ok(Sent::Missing(Missing::Unreachable(error)))
             }
@@ -186,23 +186,25 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         }
     }
 
-    fn destination(&self, route: &Route, hold: &Hold) -> Option<Destination<'a>> {
+    fn destination(&self, route: &Route, hold: &Hold) -> Option<Destination> {
         let site = &self.handler.site;
-        let Target { sandbox, port, .. } = self.target;
+        let Target { sandbox, port, .. } = &self.target;
         let address = site.address.render(route.placement.node.as_ref(), *port, sandbox)?;
-        let now = Instant::now();
         let (shared, ladder) = match site.mode {
             Mode::Node => (Some(Life::default()), None),
             Mode::Direct => {
                 // Another life at the same address is another party: no connection is inherited. User ports
                 // are not pooled at all.
                 let life = port.is_envd().then_some(Life(route.generation.0));
-                let just_woken = route.woken.is_some_and(|woken| now < woken.at + JUST_WOKEN);
-                (life, just_woken.then(|| Ladder { deadline: hold.deadline(now) }))
+                let ladder = route.woken.and_then(|woken| {
+                    let now = Instant::now();
+                    (now < woken.at + JUST_WOKEN).then(|| Ladder { deadline: hold.deadline(now) })
+                });
+                (life, ladder)
             }
         };
         let again = site.mode == Mode::Node;
-        Some(Destination { sandbox, address, shared, again, ladder })
+        Some(Destination { sandbox: sandbox.clone(), address, shared, again, ladder })
     }
 
     /// Looking again did not help: what the caller is told.
@@ -224,6 +226,22 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
     }
 }
 
+/// Who asks, for a wake.
+fn trigger(head: &Parts, client: IpAddr) -> Trigger {
+    let bounded = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
+    let user_agent = head.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
+    Trigger { client, user_agent: bounded(user_agent.unwrap_or_default()), path: bounded(head.uri.path()) }
+}
+
+fn ask<'a>(
+    target: &'a Target,
+    credentials: &'a Credentials,
+    trigger: &'a dyn Fn() -> Trigger,
+    doubts: bool,
+) -> Ask<'a> {
+    Ask { sandbox: &target.sandbox, credentials, trigger, doubts }
+}
+
 /// Ends when the sandbox has been silent for `limit` since it has the whole request.
 async fn silence(limit: Option<Duration>, upload: &Upload<Incoming>) {
     match limit {
@@ -242,10 +260,10 @@ async fn attend<C: Catalog, R: Resumer>(
     handler: &Handler<C, R>,
     ask: &Ask<'_>,
     upload: &Upload<Incoming>,
-    sending: impl Future<Output = Result<Response<Download>, SendError>>,
+    sending: impl Future<Output = Result<Response<Box<Download>>, SendError>>,
     route: &Arc<Route>,
     context: &mut Context,
-) -> Result<Result<Response<Download>, SendError>, Failure> {
+) -> Result<Result<Response<Box<Download>>, SendError>, Failure> {
     let mut sending = pin!(sending);
     let limit = handler.site.response_header_timeout;
     let mut generation = route.generation;

@@ -2,14 +2,13 @@
 
 use std::{
     future::{Future as _, poll_fn},
-    net::IpAddr,
     pin::pin,
     rc::Rc,
     sync::Arc,
     task::Poll,
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::USER_AGENT, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request::Parts};
 use hyper::body::Incoming;
 
 use super::{
@@ -25,11 +24,11 @@ use crate::{
     config::Mode,
     forward::{
         Forwarder, Upload,
-        headers::{self, ACCESS_TOKEN, Passage, TRAFFIC_TOKEN},
+        headers::{self, ACCESS_TOKEN, Marks, Passage, Peer, TRAFFIC_TOKEN},
     },
     route::{Target, route},
     sandbox::{
-        Resolver, Trigger, Unresolved,
+        Resolver, Unresolved,
         ports::{Catalog, Resumer},
     },
     telemetry::metrics::Origin,
@@ -47,23 +46,18 @@ pub(crate) struct Handler<C, R> {
 
 impl<C: Catalog, R: Resumer> Handler<C, R> {
     /// Answers one request. `peer` is the other end of its connection.
-    pub(crate) async fn handle(&self, request: Request<Incoming>, peer: IpAddr) -> Response<Reply> {
-        let (head, body) = request.into_parts();
+    pub(crate) async fn handle(&self, request: Request<Incoming>, peer: &Peer) -> Response<Reply> {
+        let (mut head, body) = request.into_parts();
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
-        let mut context = Context::open(&self.site, &head, client);
-        let told = {
-            let mut story = pin!(self.story(head, body, peer, &mut context));
-            // The end of the process wakes every connection. Whoever still waits is told; that flights are lost
-            // then says nothing of the control plane.
-            poll_fn(|cx| match story.as_mut().poll(cx) {
-                Poll::Pending | Poll::Ready(Err(Failure::Unresolved(Unresolved::Unavailable)))
-                    if self.site.shutdown.is_cut() =>
-                {
-                    Poll::Ready(Err(Failure::Draining))
-                }
-                polled => polled,
-            })
-            .await
+        let mut context = Box::new(Context::open(&self.site, &head, client));
+        let told = match self.meant(&mut head, peer, &mut context) {
+            Ok((target, credentials)) => {
+                let upload = Upload::new(body);
+                let mut errand = Errand { handler: self, target, credentials, client, head, upload, doubts: false };
+                let mut run = pin!(errand.run(&mut context));
+                poll_fn(|cx| self.unless_cut(run.as_mut().poll(cx))).await
+            }
+            Err(failure) => Err(failure),
         };
         match told {
             Ok(brought) => Self::pass_on(brought, context),
@@ -71,38 +65,34 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         }
     }
 
-    async fn story(
-        &self,
-        mut head: Parts,
-        body: Incoming,
-        peer: IpAddr,
-        context: &mut Context,
-    ) -> Result<Brought, Failure> {
-        // Who is meant.
-        let target = route(&head, &self.site.rules)?;
+    /// Who is meant; and the head as it goes there.
+    fn meant(&self, head: &mut Parts, peer: &Peer, context: &mut Context) -> Result<(Target, Credentials), Failure> {
+        let target = route(head, &self.site.rules)?;
         context.target = Some((target.sandbox.clone(), target.port));
         let direct = self.site.mode == Mode::Direct;
         if direct && target.port.is_envd() && is_internal(head.uri.path()) {
             return Err(Failure::InternalRoute);
         }
-        let credentials = credentials(&head.headers, &target);
-        let trigger = trigger(&head, context.client);
-
-        // What goes upstream.
+        let marks = Marks::of(&head.headers);
+        let credentials = credentials(&head.headers, marks, &target);
         let (host, original_host) = self.upstream_host(&target);
-        let passage = Passage {
-            host,
-            original_host,
-            peer,
-            trusted: self.site.trusts(peer),
-            request_id: &context.request_id,
-            strip_traffic_token: direct,
-        };
-        headers::outbound(&mut head, passage);
+        let passage =
+            Passage { marks, host, original_host, peer, request_id: &context.request_id, strip_traffic_token: direct };
+        headers::outbound(head, passage);
+        Ok((target, credentials))
+    }
 
-        // Where it runs, there and back; once more if it was not there.
-        let errand = Errand::new(self, &target, &credentials, &trigger, head, Upload::new(body));
-        errand.run(context).await
+    /// The end of the process wakes every connection. Whoever still waits is told; that flights are lost then says
+    /// nothing of the control plane.
+    fn unless_cut(&self, polled: Poll<Result<Brought, Failure>>) -> Poll<Result<Brought, Failure>> {
+        match polled {
+            Poll::Pending | Poll::Ready(Err(Failure::Unresolved(Unresolved::Unavailable)))
+                if self.site.shutdown.is_cut() =>
+            {
+                Poll::Ready(Err(Failure::Draining))
+            }
+            polled => polled,
+        }
     }
 
     /// The Host to send, and the original one where it is another.
@@ -113,7 +103,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         }
     }
 
-    fn pass_on(brought: Brought, mut context: Context) -> Response<Reply> {
+    fn pass_on(brought: Brought, mut context: Box<Context>) -> Response<Reply> {
         let (mut head, body) = brought.answer.into_parts();
         headers::inbound(&mut head);
         context.answered(head.status, Origin::Sandbox, "");
@@ -123,7 +113,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         Response::from_parts(head, Reply::sandbox(body, brought.upload, context, brought.slot))
     }
 
-    fn answer(failure: &Failure, mut context: Context) -> Response<Reply> {
+    fn answer(failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
         let answer = respond(failure, context.target.as_ref(), &context.request_id);
         tell(failure, &context, answer.status());
         context.answered(answer.status(), Origin::Proxy, failure.code().meaning().word);
@@ -151,24 +141,14 @@ fn tell(failure: &Failure, context: &Context, status: StatusCode) {
     }
 }
 
-fn credentials(headers: &HeaderMap, target: &Target) -> Credentials {
+fn credentials(headers: &HeaderMap, marks: Marks, target: &Target) -> Credentials {
+    if !marks.has_token() {
+        return Credentials { port: target.port, traffic_token: None, access_token: None };
+    }
     // Repeated, it is one list (RFC 9110 §5.3), and no token: nobody gets to show several keys.
     let token = |name: HeaderName| {
         let values: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
         (!values.is_empty()).then(|| Secret::new(values.join(&b", "[..])))
     };
     Credentials { port: target.port, traffic_token: token(TRAFFIC_TOKEN), access_token: token(ACCESS_TOKEN) }
-}
-
-/// Who asks, told only if the request causes a wake.
-fn trigger(head: &Parts, client: IpAddr) -> impl Fn() -> Trigger + use<> {
-    let (user_agent, path) = (head.headers.get(USER_AGENT).cloned(), head.uri.clone());
-    move || {
-        let bounded = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
-        Trigger {
-            client,
-            user_agent: bounded(user_agent.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()),
-            path: bounded(path.path()),
-        }
-    }
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use crate::{
     config::{AccessLog, AddressTemplate, Mode},
-    forward::Quota,
+    forward::{Quota, headers::Peer},
     route::Rules,
     shutdown::Shutdown,
     telemetry::Metrics,
@@ -40,7 +40,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    fn trusts(&self, peer: IpAddr) -> bool {
-        self.trusted_proxies.iter().any(|net| net.contains(&peer))
+    /// What is worth knowing of a client connection's other end.
+    pub(crate) fn meet(&self, ip: IpAddr) -> Peer {
+        Peer::new(ip, self.trusts(ip))
+    }
+
+    fn trusts(&self, ip: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|net| net.contains(&ip))
     }
 }

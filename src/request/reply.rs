@@ -15,7 +15,7 @@ use crate::forward::{Download, Slot, Upload};
 /// What is sent to the client.
 pub(crate) struct Reply {
     from: From,
-    context: Context,
+    context: Box<Context>,
     /// The sandbox's connection is taken until the body ends.
     _slot: Option<Slot>,
 }
@@ -26,7 +26,7 @@ enum From {
 }
 
 impl Reply {
-    pub(crate) fn own(body: Bytes, mut context: Context) -> Self {
+    pub(crate) fn own(body: Bytes, mut context: Box<Context>) -> Self {
         // Nobody asks for the body of an answer to HEAD.
         if body.is_empty() || context.asks_for_head() {
             context.finished();
@@ -34,11 +34,16 @@ impl Reply {
         Self { from: From::Proxy(body), context, _slot: None }
     }
 
-    pub(crate) fn sandbox(body: Download, upload: Upload<Incoming>, mut context: Context, slot: Option<Slot>) -> Self {
+    pub(crate) fn sandbox(
+        body: Box<Download>,
+        upload: Upload<Incoming>,
+        mut context: Box<Context>,
+        slot: Option<Slot>,
+    ) -> Self {
         if body.is_end_stream() {
             context.finished();
         }
-        Self { from: From::Sandbox(Box::new(body), upload), context, _slot: slot }
+        Self { from: From::Sandbox(body, upload), context, _slot: slot }
     }
 }
 
@@ -53,15 +58,17 @@ impl Body for Reply {
             From::Sandbox(body, _) => Pin::new(&mut **body).poll_frame(task),
         };
         match &frame {
-            Poll::Ready(Some(Ok(frame))) => context.sent(frame.data_ref().map_or(0, Bytes::len)),
+            Poll::Ready(Some(Ok(frame))) => {
+                context.sent(frame.data_ref().map_or(0, Bytes::len));
+                if self.is_end_stream() {
+                    self.context.finished();
+                }
+            }
             // A client that leaves in the middle of its upload takes the exchange with it.
             Poll::Ready(Some(Err(_))) if matches!(from, From::Sandbox(_, upload) if upload.broken()) => {}
             Poll::Ready(Some(Err(_))) => context.cut_by_sandbox(),
             Poll::Ready(None) => context.finished(),
-            Poll::Pending => return Poll::Pending,
-        }
-        if self.is_end_stream() {
-            self.context.finished();
+            Poll::Pending => {}
         }
         frame
     }

@@ -1,0 +1,54 @@
+//! Which fields a head has, of those that matter here.
+
+use http::HeaderMap;
+
+/// Which of the fields that this proxy cares for a head has: found in one walk, where a search for each
+/// would cost more than all else that is done to a head.
+#[derive(Clone, Copy)]
+pub(crate) struct Marks(u16);
+
+impl Marks {
+    pub(super) const CONNECTION: u16 = 1;
+    /// Other fields of one connection only.
+    pub(super) const HOP_BY_HOP: u16 = 1 << 1;
+    pub(super) const TE: u16 = 1 << 2;
+    pub(super) const TRANSFER_ENCODING: u16 = 1 << 3;
+    pub(super) const CONTENT_LENGTH: u16 = 1 << 4;
+    pub(super) const FORWARDING: u16 = 1 << 5;
+    pub(super) const PROXY_STATUS: u16 = 1 << 6;
+    pub(super) const WAKE: u16 = 1 << 7;
+    pub(super) const TOKEN: u16 = 1 << 8;
+
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        Self(headers.keys().fold(0, |marks, name| marks | Self::one(name.as_str())))
+    }
+
+    fn one(name: &str) -> u16 {
+        match name {
+            "connection" => Self::CONNECTION,
+            "keep-alive" | "proxy-connection" | "upgrade" => Self::HOP_BY_HOP,
+            "te" => Self::TE,
+            "transfer-encoding" => Self::TRANSFER_ENCODING,
+            "content-length" => Self::CONTENT_LENGTH,
+            "forwarded" | "x-real-ip" => Self::FORWARDING,
+            "proxy-status" => Self::PROXY_STATUS,
+            "x-sandbox-wake" => Self::WAKE,
+            "e2b-traffic-access-token" | "x-access-token" => Self::TOKEN,
+            // Any of them, also those nobody has thought of yet.
+            name if name.starts_with(CLAIM) => Self::FORWARDING,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn has(self, mark: u16) -> bool {
+        self.0 & mark != 0
+    }
+
+    /// Whether it brings a token.
+    pub(crate) fn has_token(self) -> bool {
+        self.has(Self::TOKEN)
+    }
+}
+
+/// How forwarding fields begin that only a trusted peer may send.
+pub(super) const CLAIM: &str = "x-forwarded-";

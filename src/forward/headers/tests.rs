@@ -1,0 +1,132 @@
+use super::*;
+
+fn head(lines: &[(&str, &str)]) -> Parts {
+    let mut request = http::Request::builder().uri("/a?b");
+    for (name, value) in lines {
+        request = request.header(*name, *value);
+    }
+    request.body(()).expect("a request").into_parts().0
+}
+
+fn peer(trusted: bool) -> Peer {
+    Peer::new(IpAddr::from([192, 0, 2, 7]), trusted)
+}
+
+fn pass(lines: &[(&str, &str)], trusted: bool) -> HeaderMap {
+    let mut head = head(lines);
+    let request_id = HeaderValue::from_static("id");
+    let passage = Passage {
+        marks: Marks::of(&head.headers),
+        host: HeaderValue::from_static("8000-a.dom"),
+        original_host: None,
+        peer: &peer(trusted),
+        request_id: &request_id,
+        strip_traffic_token: true,
+    };
+    outbound(&mut head, passage);
+    head.headers
+}
+
+fn all<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
+    headers.get_all(name).iter().map(|value| value.to_str().expect("text")).collect()
+}
+
+#[test]
+fn hop_by_hop_fields_and_those_nominated_go() {
+    let headers = pass(
+        &[
+            ("connection", "close, X-Private"),
+            ("connection", "keep-alive , x-other"),
+            ("x-private", "1"),
+            ("x-other", "1"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("upgrade", "h2c"),
+            ("te", "gzip"),
+            ("x-kept", "1"),
+            ("x-sandbox-wake", "never"),
+            ("e2b-traffic-access-token", "t"),
+        ],
+        false,
+    );
+    let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["host", "x-forwarded-for", "x-kept", "x-request-id"]);
+}
+
+#[test]
+fn trailers_stay_wanted() {
+    let headers = pass(&[("te", "gzip;q=0.5, Trailers"), ("trailer", "x-sum")], false);
+    assert_eq!((all(&headers, "te"), all(&headers, "connection")), (vec!["trailers"], vec!["TE"]));
+    assert_eq!(all(&headers, "trailer"), ["x-sum"]);
+}
+
+#[test]
+fn a_body_read_by_its_transfer_coding_has_no_length() {
+    let headers = pass(&[("transfer-encoding", "chunked"), ("content-length", "5")], false);
+    assert!(!headers.contains_key("content-length") && !headers.contains_key("transfer-encoding"));
+}
+
+#[test]
+fn only_a_trusted_peer_may_speak_for_others() {
+    let claims = [
+        ("forwarded", "for=1.2.3.4"),
+        ("x-forwarded-for", "1.2.3.4"),
+        ("x-forwarded-for", "5.6.7.8"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "evil"),
+        ("x-forwarded-whatever", "x"),
+        ("x-real-ip", "1.2.3.4"),
+    ];
+    let stranger = pass(&claims, false);
+    assert_eq!(all(&stranger, "x-forwarded-for"), ["192.0.2.7"]);
+    let left = ["forwarded", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-whatever", "x-real-ip"];
+    assert!(left.iter().all(|name| !stranger.contains_key(*name)));
+    let friend = pass(&claims, true);
+    assert_eq!(all(&friend, "x-forwarded-for"), ["1.2.3.4, 5.6.7.8, 192.0.2.7"]);
+    assert_eq!((all(&friend, "x-forwarded-proto"), all(&friend, "x-real-ip")), (vec!["https"], vec!["1.2.3.4"]));
+}
+
+#[test]
+fn an_absolute_target_goes_on_in_origin_form() {
+    for (from, to) in [("http://a.b/c?d", "/c?d"), ("http://a.b", "/"), ("http://a.b?x", "/?x"), ("/", "/"), ("*", "*")]
+    {
+        let mut head = head(&[]);
+        head.uri = from.parse().expect("a target");
+        let request_id = HeaderValue::from_static("id");
+        let host = HeaderValue::from_static("a.b");
+        let passage = Passage {
+            marks: Marks::of(&head.headers),
+            host,
+            original_host: None,
+            peer: &peer(false),
+            request_id: &request_id,
+            strip_traffic_token: false,
+        };
+        outbound(&mut head, passage);
+        assert_eq!(head.uri.to_string(), to, "{from}");
+    }
+}
+
+#[test]
+fn nobody_else_speaks_in_our_name() {
+    for (value, want) in [
+        ("client-proxy; error=x", vec![]),
+        ("\"Client-Proxy\";error=x, nginx; details=\"a, client-proxy\"", vec!["nginx; details=\"a, client-proxy\""]),
+        ("a, b", vec!["a, b"]),
+    ] {
+        let mut head = http::Response::new(()).into_parts().0;
+        head.headers.insert(PROXY_STATUS, HeaderValue::from_static(value));
+        inbound(&mut head);
+        assert_eq!(all(&head.headers, "proxy-status"), want, "{value}");
+    }
+}
+
+#[test]
+fn the_client_is_the_last_hop_that_is_not_ours() {
+    let ours = |ip: IpAddr| ip.to_string().starts_with("10.");
+    let mut headers = HeaderMap::new();
+    headers.insert("x-forwarded-for", HeaderValue::from_static("6.6.6.6, 1.2.3.4, 10.0.0.9"));
+    let from = |peer: [u8; 4]| client_address(&headers, &Peer::new(peer.into(), ours(peer.into())), ours).to_string();
+    assert_eq!((from([10, 0, 0, 1]), from([9, 9, 9, 9])), ("1.2.3.4".into(), "9.9.9.9".into()));
+}
