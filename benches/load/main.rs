@@ -66,7 +66,7 @@ fn serve_or_measure(options: Options) -> anyhow::Result<ExitCode> {
 async fn measure(options: Options) -> anyhow::Result<ExitCode> {
     let machine = Machine::prepare()?;
     let bench = Bench {
-        upstream: Upstream::start().await.context("the upstream")?,
+        upstream: Upstream::start().context("the upstream")?,
         control_plane: ControlPlane::start().await.context("the control plane")?,
         options,
         machine,

@@ -1,13 +1,19 @@
 //! The upstream: this program again as a process of its own, one thread, as little work as it can be. It keeps
 //! connections alive and knows four paths; what it cannot do it says with a status that counts as an error.
 
-use std::{cell::Cell, env, io, net::SocketAddr, process::Stdio, rc::Rc};
+use std::{
+    cell::Cell,
+    env,
+    io::{self, BufRead as _, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    rc::Rc,
+};
 
 use anyhow::Context as _;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, stdin},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, stdin},
     net::{TcpSocket, TcpStream},
-    process::{Child, Command},
     task::{LocalSet, spawn_local},
 };
 
@@ -27,31 +33,37 @@ pub(crate) const BODY: usize = 1 << 20;
 /// What the small answer says.
 pub(crate) const GREETING: &str = "hello from the sandbox\n";
 
-/// The process; it ends with this handle, whose pipe it reads.
+/// The process; ended when dropped, and when whoever started it is gone: it reads a pipe from there.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
-    _process: Child,
+    process: Child,
 }
 
 impl Upstream {
-    pub(crate) async fn start() -> anyhow::Result<Self> {
+    pub(crate) fn start() -> anyhow::Result<Self> {
         let mut process = Command::new(env::current_exe()?)
             .args(["--bench", "--upstream"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .kill_on_drop(true)
             .spawn()?;
         let stdout = process.stdout.take().context("a pipe")?;
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).await?;
+        BufReader::new(stdout).read_line(&mut line)?;
         let address = line.trim().parse().with_context(|| format!("an address, not {line:?}"))?;
-        Ok(Self { address, _process: process })
+        Ok(Self { address, process })
     }
 
     /// How many requests wait for an answer.
     pub(crate) async fn waiting(&self) -> anyhow::Result<usize> {
         let answer = crate::sockets::get(self.address, WAITING, "upstream").await?;
         Ok(answer.trim().parse()?)
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

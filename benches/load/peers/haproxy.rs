@@ -2,12 +2,13 @@
 
 use std::{fs, process::Command};
 
-use super::{Peer, Site, installed};
+use super::{Peer, Site};
+use crate::machine;
 
 pub(super) const PEER: Peer = Peer {
     name: "HAProxy",
     is_ours: false,
-    program: || installed("haproxy"),
+    program: || machine::find("haproxy"),
     command: |program, site| {
         let file = site.folder.join("haproxy.cfg");
         fs::write(site.folder.join("hosts.map"), r"^[0-9]+-[a-z0-9]+(-[^.]*)?\. sandboxes")?;

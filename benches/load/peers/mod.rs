@@ -10,7 +10,7 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Bench, machine, measure,
+    Bench, measure,
     sockets::{self, PATIENCE},
     upstream::{GREETING, SMALL},
 };
@@ -118,7 +118,7 @@ impl Running {
                 Ok(body) => anyhow::anyhow!("somebody else answers: {body}"),
                 Err(error) => error,
             };
-            let ended = self.child.try_wait()?;
+            let ended = self.ended();
             if ended.is_some() || start.elapsed() > PATIENCE {
                 let log = fs::read_to_string(log)?;
                 bail!(
@@ -128,6 +128,11 @@ impl Running {
             }
             sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Whether it has ended by itself, and how.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
     }
 
     /// The CPU time of all its processes.
@@ -164,9 +169,4 @@ fn free_addresses<const N: usize>() -> io::Result<[SocketAddr; N]> {
         listeners.push(listener);
     }
     Ok(addresses)
-}
-
-/// A program that is installed on the machine.
-fn installed(program: &str) -> Option<PathBuf> {
-    machine::find(program)
 }

@@ -2,12 +2,13 @@
 
 use std::{fs, process::Command};
 
-use super::{Peer, Site, installed};
+use super::{Peer, Site};
+use crate::machine;
 
 pub(super) const PEER: Peer = Peer {
     name: "nginx",
     is_ours: false,
-    program: || installed("nginx"),
+    program: || machine::find("nginx"),
     command: |program, site| {
         let file = site.folder.join("nginx.conf");
         fs::write(&file, configuration(site))?;

@@ -132,7 +132,6 @@ struct Contender {
 /// Measures every peer in every round, in an order that is reversed each time: whatever else this machine does
 /// meanwhile, it does to all of them.
 pub(crate) async fn run(scenario: &'static Scenario, bench: &Bench) -> Vec<Row> {
-    let rounds = if scenario.needs_wrk() { bench.options.rounds() } else { bench.options.memory_rounds() };
     let mut contenders: Vec<_> =
         peers::ALL.iter().filter(|peer| scenario.asks(peer)).map(|peer| Contender::new(peer, scenario)).collect();
     let fit = bench.machine.fit(scenario.connections());
@@ -141,6 +140,13 @@ pub(crate) async fn run(scenario: &'static Scenario, bench: &Bench) -> Vec<Row> 
     if let Some(note) = &note {
         eprintln!("\n!!! {}: {note}\n", scenario.name);
     }
+    let rounds = if contenders.iter().all(|contender| contender.trouble.is_some()) {
+        0
+    } else if scenario.needs_wrk() {
+        bench.options.rounds()
+    } else {
+        bench.options.memory_rounds()
+    };
     for round in 1..=rounds {
         eprintln!("{}: round {round} of {rounds}", scenario.name);
         for contender in &mut contenders {
@@ -181,14 +187,18 @@ impl Contender {
     }
 
     async fn measure(&mut self, scenario: &Scenario, bench: &Bench) -> anyhow::Result<Sample> {
-        let proxy = if let Some(proxy) = self.running.take() {
+        let mut proxy = if let Some(proxy) = self.running.take() {
             proxy
         } else {
             let proxy = self.peer.start(bench).await?;
             sockets::warm_up(proxy.address, peers::HOST).await?;
             proxy
         };
-        let sample = scenario.sample(&proxy, bench).await?;
+        let sample = scenario.sample(&proxy, bench).await;
+        if let Some(status) = proxy.ended() {
+            anyhow::bail!("it ended by itself: {status}");
+        }
+        let sample = sample?;
         // Memory is measured of a proxy that has had no other: an allocator gives back late what it once took.
         if scenario.needs_wrk() {
             self.running = Some(proxy);
