@@ -16,7 +16,7 @@ pub mod types;
 
 // Floor 1: decided once, or said by one line of code to the whole house.
 pub mod config;
-pub(crate) mod route;
+pub mod route;
 pub(crate) mod shutdown;
 pub(crate) mod telemetry;
 

@@ -21,32 +21,32 @@ const MAX_HOST: usize = 255;
 
 /// What the operator decided about names.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rules {
+pub struct Rules {
     /// Accepted domain suffixes, lower case, without leading dot; empty = any.
-    pub(crate) domains: Vec<String>,
+    pub domains: Vec<String>,
     /// Host names, lower case, without port, that route by headers like `sandbox.<domain>`.
-    pub(crate) header_hosts: Vec<String>,
+    pub header_hosts: Vec<String>,
     /// The port that `{id}.{domain}` means; `None`: such a Host is refused.
-    pub(crate) default_port: Option<Port>,
+    pub default_port: Option<Port>,
 }
 
 /// Who is meant, and under which name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub struct Target {
     /// The sandbox.
-    pub(crate) sandbox: SandboxId,
+    pub sandbox: SandboxId,
     /// Its port.
-    pub(crate) port: Port,
+    pub port: Port,
     /// The Host that was routed, as the client wrote it: what goes upstream.
-    pub(crate) host: HeaderValue,
+    pub host: HeaderValue,
     /// The sandbox's own Host, `{port}-{id}.<domain>[:port]`, where `host` is one that many sandboxes or
     /// ports share; `None` where it is the sandbox's own already or names no domain (localhost, IP).
-    pub(crate) shared: Option<HeaderValue>,
+    pub shared: Option<HeaderValue>,
 }
 
 /// Why a request means nobody. Carries nothing that the client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Misrouted {
+pub enum Misrouted {
     /// Host is missing, repeated, malformed, or disagrees with the request target; or it can name no sandbox.
     #[error("the Host is missing, malformed, ambiguous, or names no sandbox")]
     InvalidHost,
@@ -71,7 +71,7 @@ pub(crate) enum Misrouted {
 ///
 /// HTTP/1.x and HTTP/2 alike: an authority in the request target (absolute form, `:authority`) is what
 /// counts, RFC 9112 §3.2.2, RFC 9113 §8.3.1; otherwise Host.
-pub(crate) fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
+pub fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
     if head.method == Method::CONNECT {
         return Err(Misrouted::ConnectMethod);
     }

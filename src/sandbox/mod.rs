@@ -4,6 +4,8 @@
 //! through `ports`.
 
 mod bell;
+#[doc(hidden)]
+pub mod bench;
 mod denials;
 mod entry;
 mod flight;
