@@ -3,17 +3,22 @@
 
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use dashmap::{DashMap, Entry as Place};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    entry::{Act, Entry, Event, Policy, Step},
-    view::View,
+    entry::{Act, Event, Policy, Step},
+    slot::Slot,
+    view::{Moment, View},
 };
 use crate::types::{Route, SandboxId};
+
+pub(crate) use self::walk::By;
+
+mod walk;
 
 pub(crate) struct Table {
     map: DashMap<SandboxId, Slot>,
@@ -24,13 +29,6 @@ pub(crate) struct Table {
     entries: AtomicUsize,
     born: Instant,
     crowded: Notify,
-}
-
-#[derive(Default)]
-struct Slot {
-    entry: Entry,
-    /// Milliseconds after `born` when a request last wanted it.
-    wanted: AtomicU64,
 }
 
 const SHARDS: usize = 256;
@@ -51,19 +49,22 @@ impl Table {
         }
     }
 
-    /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked.
+    /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked. Each request
+    /// begins here, and is counted here.
     pub(crate) fn route(&self, id: &SandboxId, now: Instant) -> Option<std::sync::Arc<Route>> {
         let slot = self.map.get(id)?;
+        slot.count_request();
         let route = slot.entry.route(now, &self.policy)?.clone();
-        slot.wanted.store(self.millis(now), Relaxed);
+        slot.touch(self.millis(now));
         Some(route)
     }
 
     /// Applies the event under the shard's lock. Only a want makes an entry.
     pub(crate) fn apply(&self, id: &SandboxId, event: Event<'_>, now: Instant) -> Option<Act> {
         let step = Step { now, serial: self.serial.fetch_add(1, Relaxed) };
+        let at = self.millis(now);
         if !matches!(event, Event::Wanted(_)) {
-            return Some(self.map.get_mut(id)?.entry.on(event, step, &self.policy));
+            return Some(self.map.get_mut(id)?.apply(event, step, &self.policy, at));
         }
         let mut slot = match self.map.entry(id.clone()) {
             Place::Occupied(slot) => slot.into_ref(),
@@ -71,16 +72,21 @@ impl Table {
                 if self.entries.fetch_add(1, Relaxed) + 1 >= self.crowded_at() {
                     self.crowded.notify_one();
                 }
-                place.insert(Slot::default())
+                place.insert(Slot::new())
             }
         };
-        slot.wanted.store(self.millis(now), Relaxed);
-        Some(slot.entry.on(event, step, &self.policy))
+        slot.touch(at);
+        Some(slot.apply(event, step, &self.policy, at))
     }
 
     /// What operators may see of it.
     pub(crate) fn view(&self, id: &SandboxId, now: Instant) -> Option<View> {
-        self.map.get(id).map(|slot| View::of(id, &slot.entry, now))
+        let moment = self.moment(now);
+        self.map.get(id).map(|slot| View::of(id, &slot, moment))
+    }
+
+    fn moment(&self, now: Instant) -> Moment {
+        Moment { now, at: self.millis(now), clock: SystemTime::now() }
     }
 
     /// Returns when it gets crowded: time for [`Self::sweep`].
@@ -120,7 +126,7 @@ impl Table {
     }
 
     fn idle(&self, slot: &Slot, now: Instant) -> Duration {
-        Duration::from_millis(self.millis(now).saturating_sub(slot.wanted.load(Relaxed)))
+        Duration::from_millis(self.millis(now).saturating_sub(slot.wanted()))
     }
 
     fn millis(&self, now: Instant) -> u64 {
