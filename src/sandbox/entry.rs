@@ -1,6 +1,7 @@
 //! The state machine of one sandbox, pure: `Entry::on(event, step)` decides, nobody waits, nothing is
-//! asked. `Table::apply` is its only caller (`history` writes down what came of it) and holds the shard's lock meanwhile, so that a waiter
-//! subscribes to the flight it waits for in the same moment in which the flight is decided on.
+//! asked. `Table::apply` is its only caller (by way of the `history`, which writes down what came of it)
+//! and holds the shard's lock meanwhile, so that a waiter subscribes to the flight it waits for in the
+//! same moment in which the flight is decided on.
 //!
 //! A *flight* is a question to the control plane that is under way; it runs detached and comes back
 //! as an event. What it tells counts only while it is the flight that the entry waits for.

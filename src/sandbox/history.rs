@@ -60,6 +60,8 @@ impl History {
         let act = entry.on(event, step, policy);
         let after = entry.glance();
         if let Some((what, cause)) = news.came_to(before, &act, after) {
+            // Whoever waited for the lock looked at the clock before that.
+            let at = at.max(self.records.last().map_or(0, |last| last.last));
             let learned = matches!(cause, Cause::Running | Cause::Ok);
             let route = entry.known().filter(|_| learned).map(|known| &known.route);
             let node = route.and_then(|route| route.placement.node.clone());
@@ -79,6 +81,11 @@ impl History {
 
     pub(crate) fn last_wake(&self) -> Option<LastWake> {
         self.last_wake
+    }
+
+    /// Whether there is such a sandbox, or was: anybody can ask for one that never was.
+    pub(crate) fn tells_of_a_sandbox(&self) -> bool {
+        self.records.iter().any(|record| matches!(record.cause, Cause::Running | Cause::Asleep | Cause::Ok))
     }
 
     fn write(&mut self, mut record: Record) {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use tokio::time::Instant;
+
 use super::{
     entry::{Act, Entry, Event, Launch, Policy, Step},
     history::History,
@@ -14,7 +16,8 @@ pub(crate) struct Slot {
     pub(crate) history: History,
     /// When a request last wanted it.
     wanted: AtomicU64,
-    /// Requests since it is known, each once, however often it asked.
+    /// Requests since it is known, each once, however often it asked; those that were the first on several workers in
+    /// the same instant count as one.
     requests: AtomicU64,
     /// Wakes started since it is known.
     wakes: u32,
@@ -46,6 +49,11 @@ impl Slot {
         let act = self.history.apply(&mut self.entry, event, step, policy, at);
         self.wakes += u32::from(matches!(act.launch, Some(Launch::Resume { .. })));
         act
+    }
+
+    /// Whether it holds nothing that could still be used, be it only to tell an operator what became of a sandbox.
+    pub(crate) fn useless(&self, now: Instant) -> bool {
+        self.entry.useless(now) && !self.history.tells_of_a_sandbox()
     }
 
     pub(crate) fn wanted(&self) -> u64 {

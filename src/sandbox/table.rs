@@ -32,7 +32,7 @@ pub(crate) struct Table {
 }
 
 const SHARDS: usize = 256;
-/// Routes that nobody asked for in this time are forgotten even when there is room.
+/// Sandboxes that nobody asked for in this time are forgotten even when there is room.
 const IDLE: Duration = Duration::from_mins(10);
 
 impl Table {
@@ -94,10 +94,10 @@ impl Table {
         self.crowded.notified().await;
     }
 
-    /// Forgets what is of no use any more; when crowded, also what is: negatives first, then the routes
+    /// Forgets what is of no use any more, ids that nobody has and sandboxes that nobody wants; when crowded, also what is: negatives first, then the routes
     /// unused the longest. Never an entry that somebody waits for.
     pub(crate) fn sweep(&self, now: Instant) {
-        self.forget(|slot| slot.entry.useless(now) || self.idle(slot, now) > IDLE);
+        self.forget(|slot| slot.useless(now) || self.idle(slot, now) > IDLE);
         if self.entries.load(Relaxed) < self.crowded_at() {
             return;
         }
@@ -145,7 +145,7 @@ mod tests {
     use crate::{
         sandbox::{
             entry::{Answer, Launch, Want},
-            ports::Located,
+            ports::{Located, Sleep},
         },
         types::{Credentials, Node, Placement, Port, Reason},
     };
@@ -205,6 +205,18 @@ mod tests {
         table.sweep(start + SECOND / 2);
         assert_eq!((left(0..14), left(14..90)), (0, 56));
         assert_eq!(table.entries.load(Relaxed), table.map.len());
+    }
+
+    #[test]
+    fn what_became_of_a_sandbox_is_remembered_and_ids_that_nobody_has_are_not() {
+        let table = table(64);
+        let now = Instant::now();
+        settle(&table, 1, Located::Asleep(Sleep { barred: Some(Reason::AutoResumeOff), access: None }), now);
+        settle(&table, 2, Located::Gone(Reason::Unknown), now);
+        table.sweep(now + IDLE);
+        assert!(table.map.contains_key(&id(1)) && !table.map.contains_key(&id(2)));
+        table.sweep(now + IDLE + SECOND);
+        assert_eq!(table.map.len(), 0);
     }
 
     #[test]

@@ -137,7 +137,7 @@ async fn no_page_tells_a_secret() {
     ] {
         for token in [None, Some("a5ecret0wrong"), Some("a5ecret0admin")] {
             let answer = ask(&world.proxy, Method::GET, path, token).await;
-            said += &format!("{:?} {}\n", answer.headers, answer.text());
+            said += &format_args!("{:?} {}\n", answer.headers, answer.text()).to_string();
         }
     }
     let told = ask(&world.proxy, Method::GET, "/sandboxes/abc", Some("a5ecret0admin")).await.json();

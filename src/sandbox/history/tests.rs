@@ -104,15 +104,15 @@ fn placement(node: &str) -> Placement {
     Placement { node: Node::new(node), execution: None, access: None }
 }
 
-fn asleep() -> Result<Located, ()> {
-    Ok(Located::Asleep(Sleep { barred: None, access: None }))
+fn asleep() -> Located {
+    Located::Asleep(Sleep { barred: None, access: None })
 }
 
 #[test]
 fn a_wake_is_told_from_the_first_request_on() {
     let mut life = Life::new();
     let lookup = life.launch();
-    life.located(lookup, asleep());
+    life.located(lookup, Ok(asleep()));
     let wake = flight(&life.want_room(Port::new(8000).expect("a port"), true));
     life.resumed(wake, Err(WakeError::Transitioning));
     life.now += SECOND / 2;
@@ -196,7 +196,7 @@ fn a_round_that_comes_again_and_again_is_told_once() {
     // A wrong token, once a second.
     for _ in 0..300 {
         let lookup = life.launch();
-        life.located(lookup, asleep());
+        life.located(lookup, Ok(asleep()));
         let wake = life.launch();
         life.resumed(wake, Err(WakeError::Denied(crate::types::Denial::Denied)));
         life.want();
