@@ -10,7 +10,7 @@ use crate::{
         entry::{Finding, FlightId, Want},
         ports::{Located, Sleep, WakeError},
     },
-    types::{Credentials, Placement, Port, Reason},
+    types::{Credentials, Denial, Placement, Port, Reason, Secret},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,17 +40,12 @@ impl Life {
     }
 
     fn want_room(&mut self, port: Port, room: bool) -> Act {
-        let credentials = Credentials { port, traffic_token: None, access_token: None };
+        self.want_with(&Credentials { port, traffic_token: None, access_token: None }, room)
+    }
+
+    fn want_with(&mut self, credentials: &Credentials, room: bool) -> Act {
         let (digest, since) = (OnceCell::new(), self.now);
-        let want = Want {
-            credentials: &credentials,
-            digest: &digest,
-            since,
-            room,
-            parked: false,
-            may_wake: true,
-            doubts: false,
-        };
+        let want = Want { credentials, digest: &digest, since, room, parked: false, may_wake: true, doubts: false };
         self.on(Event::Wanted(want))
     }
 
@@ -189,7 +184,7 @@ fn a_round_that_comes_again_and_again_is_told_once() {
         ("lookup_ended killed locating>gone", 299),
         ("refused killed gone>gone", 44_850),
         ("lookup_started wanted gone>locating", 299),
-        // The round that is not over: the next question closes it.
+        // The next question closes the round that this begins.
         ("lookup_ended killed locating>gone", 1),
         ("refused killed gone>gone", 300),
     ]);
@@ -198,13 +193,59 @@ fn a_round_that_comes_again_and_again_is_told_once() {
         let lookup = life.launch();
         life.located(lookup, Ok(asleep()));
         let wake = life.launch();
-        life.resumed(wake, Err(WakeError::Denied(crate::types::Denial::Denied)));
+        life.resumed(wake, Err(WakeError::Denied(Denial::Denied)));
         life.want();
         life.now += SECOND;
     }
     assert_eq!(life.told()[0].0, "lookup_started wanted unknown>locating", "what it began with is still there");
     let denied = life.told().into_iter().filter(|(line, _)| line.starts_with("refused denied"));
     assert_eq!(denied.map(|(_, times)| times).sum::<u32>(), 300);
+}
+
+#[test]
+fn a_round_of_two_is_folded_as_soon_as_it_is_over() {
+    let mut life = Life::new();
+    life.found_at("10.0.0.1");
+    for _ in 0..5 {
+        life.now += 2 * SECOND;
+        let lookup = life.launch();
+        life.located(lookup, Err(()));
+    }
+    life.tells(&[
+        ("lookup_started wanted unknown>locating", 1),
+        ("lookup_ended running locating>running", 1),
+        ("lookup_started wanted running>locating", 1),
+        ("lookup_ended failed locating>refusing", 4),
+        ("lookup_started wanted refusing>locating", 4),
+        // The next question closes the round that this begins.
+        ("lookup_ended failed locating>refusing", 1),
+    ]);
+}
+
+#[test]
+fn a_wake_that_ends_while_others_go_on_is_told_and_stale_news_is_not() {
+    let mut life = Life::new();
+    let lookup = life.launch();
+    life.located(lookup, Ok(asleep()));
+    let wake = life.launch();
+    let token = Some(Secret::new("another"));
+    let other = Credentials { port: Port::ENVD, traffic_token: None, access_token: token };
+    let other = flight(&life.want_with(&other, true));
+    life.resumed(other, Err(WakeError::Denied(Denial::Denied)));
+    life.resumed(other, Ok(placement("10.0.0.1")));
+    life.located(lookup, Ok(asleep()));
+    life.resumed(wake, Ok(placement("10.0.0.2")));
+    let told = life.told();
+    let told: Vec<_> = told.iter().map(|(line, _)| line.as_str()).skip(2).collect();
+    assert_eq!(
+        told,
+        [
+            "wake_started envd asleep>resuming",
+            "wake_started envd resuming>resuming",
+            "wake_ended denied resuming>resuming",
+            "wake_ended ok resuming>running",
+        ]
+    );
 }
 
 #[test]
