@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     doors::Doors,
-    server::{Finder, Parts, Watchman},
+    server::{Finder, Parts},
     signals::Signals,
 };
 use crate::{
@@ -153,12 +153,8 @@ impl App {
         control.spawn(upkeep(metrics.clone()));
         let reached = Arc::new(AtomicBool::new(false));
         control.spawn(probe(finder.clone(), reached.clone()));
-        let watchman = Arc::new(Watchman {
-            finder: finder.clone(),
-            metrics: metrics.clone(),
-            shutdown: shutdown.clone(),
-            reached,
-        });
+        let vitals = Arc::new(admin::Vitals { metrics: metrics.clone(), shutdown: shutdown.clone(), reached });
+        let pages = admin::sandboxes::pages(finder.clone());
 
         let parts = Parts::new(&config, guard, finder, metrics.clone(), &shutdown);
         let patience = Patience { head: config.server.header_read_timeout, idle: config.server.idle_timeout };
@@ -178,9 +174,9 @@ impl App {
 
         let room = Arc::new(Semaphore::new(config.server.max_connections.min(Semaphore::MAX_PERMITS)));
         control.spawn(listener::accept(proxy, inboxes, room, shutdown.clone()));
-        control.spawn(operators::serve(health, admin::health(watchman.clone())));
+        control.spawn(operators::serve(health, admin::health(vitals.clone())));
         if let Some(socket) = admin {
-            control.spawn(operators::serve(socket, admin::admin(watchman, config.admin.token.clone())));
+            control.spawn(operators::serve(socket, admin::admin(vitals, pages, config.admin.token.clone())));
         }
         let addresses = doors.addresses;
         Ok(Self { addresses, shutdown, limits: config.shutdown, control: Some(control), workers, broken })

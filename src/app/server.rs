@@ -1,15 +1,6 @@
 //! What the rooms of floor 3 need of each other, passed from above.
 
-use std::{
-    future::Future,
-    net::IpAddr,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{future::Future, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -17,14 +8,13 @@ use hyper::body::Incoming;
 use crate::{
     config::{Config, Mode},
     control::{AnyCatalog, AnyResumer},
-    edge::{admin::Insight, conn::Serve, worker::Upkeep},
+    edge::{conn::Serve, worker::Upkeep},
     forward::{DialRules, Forwarder, ListenerGuard, Quota, headers::Peer},
     request::{Handler, Reply, Site},
     route::Rules,
-    sandbox::{Resolver, View},
+    sandbox::Resolver,
     shutdown::Shutdown,
     telemetry::{Metrics, metrics::Origin},
-    types::SandboxId,
 };
 
 /// The resolver over the control planes that the configuration can choose.
@@ -109,34 +99,5 @@ impl Serve for Server {
 impl Upkeep for Server {
     fn upkeep(&self) {
         self.0.forwarder.sweep();
-    }
-}
-
-/// What the health and admin listeners show.
-pub(super) struct Watchman {
-    pub(super) finder: Arc<Finder>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) shutdown: Shutdown,
-    /// The catalog has answered once.
-    pub(super) reached: Arc<AtomicBool>,
-}
-
-impl Insight for Watchman {
-    type View = View;
-
-    fn ready(&self) -> bool {
-        self.reached.load(Relaxed) && !self.shutdown.is_draining()
-    }
-
-    fn metrics(&self) -> String {
-        self.metrics.render()
-    }
-
-    fn sandbox(&self, id: &SandboxId) -> Option<View> {
-        self.finder.view(id)
-    }
-
-    fn forget(&self, id: &SandboxId) -> bool {
-        self.finder.forget(id)
     }
 }

@@ -1,53 +1,64 @@
 //! For probes, scrapers and operators: the health listener and the admin listener.
+//!
+//! A room's pages are a router of their own, which knows the room and nothing else; `app` brings them together. What
+//! holds for all of them (the token, no caching, refusals in JSON) is done here.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use axum::{
-    Json, Router,
-    extract::{Path, Request, State},
-    http::{HeaderValue, StatusCode, header::AUTHORIZATION},
+    Router,
+    extract::{Request, State},
+    http::{
+        HeaderValue, StatusCode,
+        header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, WWW_AUTHENTICATE},
+    },
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use serde::Serialize;
 
-use crate::types::{SandboxId, Secret};
+use self::refusal::Refused;
+use crate::{shutdown::Shutdown, telemetry::Metrics, types::Secret};
 
-/// What these listeners show; the process provides it.
-pub(crate) trait Insight: Send + Sync + 'static {
-    /// What operators may see of one sandbox.
-    type View: Serialize;
+mod query;
+mod refusal;
+pub(crate) mod sandboxes;
+
+/// What health and metrics are read from.
+pub(crate) struct Vitals {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) shutdown: Shutdown,
+    /// The catalog has answered once.
+    pub(crate) reached: Arc<AtomicBool>,
+}
+
+impl Vitals {
     /// Whether traffic should come here.
-    fn ready(&self) -> bool;
-    /// The Prometheus exposition.
-    fn metrics(&self) -> String;
-    /// `None`: nobody asked for it lately.
-    fn sandbox(&self, id: &SandboxId) -> Option<Self::View>;
-    /// Makes what is known of it stale. Whether anything was known.
-    fn forget(&self, id: &SandboxId) -> bool;
+    fn ready(&self) -> bool {
+        self.reached.load(Relaxed) && !self.shutdown.is_draining()
+    }
 }
 
 /// Health, readiness and metrics: every other path is a health check too, as on E2B's health port.
-pub(crate) fn health<I: Insight>(insight: Arc<I>) -> Router {
+pub(crate) fn health(vitals: Arc<Vitals>) -> Router {
     Router::new()
         .route("/healthz/live", get(async || "alive\n"))
-        .route("/healthz/ready", get(ready::<I>))
-        .route("/metrics", get(metrics::<I>))
-        .fallback(get(healthy::<I>))
-        .with_state(insight)
+        .route("/healthz/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .fallback(get(healthy))
+        .with_state(vitals)
 }
 
-/// Everything of [`health`], and what operators ask. With a token, every request must carry it.
-pub(crate) fn admin<I: Insight>(insight: Arc<I>, token: Option<Secret>) -> Router {
-    let router = Router::new()
-        .route("/sandboxes/{id}", get(sandbox::<I>).delete(forget::<I>))
-        .with_state(insight.clone())
-        .merge(health(insight));
+/// Everything of [`health`], and `pages`. With a token, every request must carry it.
+pub(crate) fn admin(vitals: Arc<Vitals>, pages: Router, token: Option<Secret>) -> Router {
+    let router = health(vitals).merge(pages).layer(middleware::map_response(finish));
     match token {
         Some(token) => router.layer(middleware::from_fn(move |request: Request, next: Next| {
             let allowed = carries(&request, &token);
-            async move { if allowed { next.run(request).await } else { unauthorized() } }
+            async move { if allowed { next.run(request).await } else { finish(unauthorized()).await } }
         })),
         None => router,
     }
@@ -61,41 +72,38 @@ fn carries(request: &Request, token: &Secret) -> bool {
 }
 
 fn unauthorized() -> Response {
-    (StatusCode::UNAUTHORIZED, [("www-authenticate", "Bearer")], "the admin token is missing or wrong\n")
-        .into_response()
+    let refused = Refused::new(StatusCode::UNAUTHORIZED, "unauthorized", "the admin token is missing or wrong");
+    ([(WWW_AUTHENTICATE, "Bearer")], refused).into_response()
 }
 
-async fn healthy<I: Insight>(State(insight): State<Arc<I>>) -> Response {
-    tell(insight.ready(), "healthy", "unhealthy")
+/// What every answer of the admin listener has. The router knows which methods a path takes, and says no more.
+async fn finish(mut answer: Response) -> Response {
+    if answer.status() == StatusCode::METHOD_NOT_ALLOWED {
+        let allow = answer.headers_mut().remove(ALLOW);
+        let refused = Refused::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            "this path does not take the method: see Allow",
+        );
+        answer = refused.into_response();
+        answer.headers_mut().extend(allow.map(|allow| (ALLOW, allow)));
+    }
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
 }
 
-async fn ready<I: Insight>(State(insight): State<Arc<I>>) -> Response {
-    tell(insight.ready(), "ready\n", "not ready\n")
+async fn healthy(State(vitals): State<Arc<Vitals>>) -> Response {
+    tell(vitals.ready(), "healthy", "unhealthy")
+}
+
+async fn ready(State(vitals): State<Arc<Vitals>>) -> Response {
+    tell(vitals.ready(), "ready\n", "not ready\n")
 }
 
 fn tell(ready: bool, yes: &'static str, no: &'static str) -> Response {
     if ready { yes.into_response() } else { (StatusCode::SERVICE_UNAVAILABLE, no).into_response() }
 }
 
-async fn metrics<I: Insight>(State(insight): State<Arc<I>>) -> Response {
-    ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], insight.metrics()).into_response()
-}
-
-async fn sandbox<I: Insight>(State(insight): State<Arc<I>>, Path(id): Path<String>) -> Response {
-    match SandboxId::new(&id).and_then(|id| insight.sandbox(&id)) {
-        Some(view) => Json(view).into_response(),
-        None => unknown(),
-    }
-}
-
-async fn forget<I: Insight>(State(insight): State<Arc<I>>, Path(id): Path<String>) -> Response {
-    if SandboxId::new(&id).is_some_and(|id| insight.forget(&id)) {
-        StatusCode::NO_CONTENT.into_response()
-    } else {
-        unknown()
-    }
-}
-
-fn unknown() -> Response {
-    (StatusCode::NOT_FOUND, "nobody asked for this sandbox lately\n").into_response()
+async fn metrics(State(vitals): State<Arc<Vitals>>) -> Response {
+    ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], vitals.metrics.render()).into_response()
 }

@@ -16,7 +16,7 @@ use crate::{
     forward::{Destination, DialError, Download, Ladder, Life, SendError, Slot, Upload, says_not_found},
     route::Target,
     sandbox::{
-        Ask, Doubt, Hold, Trigger, Unresolved,
+        Ask, Finding, Hold, Trigger, Unresolved,
         ports::{Catalog, Resumer},
     },
     types::{Credentials, Route},
@@ -83,7 +83,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             if matches!(missing, Missing::Unreachable(DialError::NoRoom(_))) {
                 return self.told(missing);
             }
-            self.handler.resolver.report(&self.target.sandbox, route.generation, self.doubt(&missing));
+            self.handler.resolver.report(&self.target.sandbox, route.generation, self.finding(&missing));
             if sending == MAX_SENDINGS {
                 return self.told(missing);
             }
@@ -115,9 +115,17 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
     }
 
     /// In direct mode a refused port says nothing of the others.
-    fn doubt(&self, missing: &Missing) -> Doubt {
-        let port_only = matches!(missing, Missing::Unreachable(DialError::Refused | DialError::NotItsListener));
-        if port_only && self.handler.site.mode == Mode::Direct { Doubt::Port } else { Doubt::Place }
+    fn finding(&self, missing: &Missing) -> Finding {
+        match missing {
+            Missing::NoNode => Finding::NoNode,
+            Missing::Disowned(_) => Finding::Disowned,
+            Missing::Unreachable(DialError::Refused | DialError::NotItsListener)
+                if self.handler.site.mode == Mode::Direct =>
+            {
+                Finding::PortClosed
+            }
+            Missing::Unreachable(_) => Finding::Unreachable,
+        }
     }
 
     /// In direct mode nobody behind this proxy guards the user ports.

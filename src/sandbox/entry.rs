@@ -1,6 +1,7 @@
 //! The state machine of one sandbox, pure: `Entry::on(event, step)` decides, nobody waits, nothing is
-//! asked. `Table::apply` is its only caller and holds the shard's lock meanwhile, so that a waiter
-//! subscribes to the flight it waits for in the same moment in which the flight is decided on.
+//! asked. `Table::apply` is its only caller (by way of the `history`, which writes down what came of it)
+//! and holds the shard's lock meanwhile, so that a waiter subscribes to the flight it waits for in the
+//! same moment in which the flight is decided on.
 //!
 //! A *flight* is a question to the control plane that is under way; it runs detached and comes back
 //! as an event. What it tells counts only while it is the flight that the entry waits for.
@@ -12,10 +13,10 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-pub(crate) use self::event::{Act, Answer, Doubt, Event, FlightId, Launch, Policy, Refusal, Step, Want};
+pub(crate) use self::event::{Act, Answer, Doubt, Event, Finding, FlightId, Launch, Policy, Refusal, Step, Want};
 pub(crate) use self::{
-    event::outcome_word,
     known::{Fresh, Known},
+    phase::{Glance, Phase},
     resuming::{Asleep, Resuming},
 };
 use super::{
@@ -27,6 +28,7 @@ use crate::types::{Generation, Placement, Reason, Route, Woken};
 
 mod event;
 mod known;
+mod phase;
 mod resuming;
 #[cfg(test)]
 mod simulation;
@@ -40,8 +42,6 @@ pub(crate) struct Entry {
     denials: Denials,
     /// Whoever is held for it has a copy.
     places: Place,
-    /// The last wake that ended, for operators.
-    pub(crate) last_wake: Option<(Woken, &'static str)>,
 }
 
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl Entry {
                 self.resumed(flight, Err(lost), Duration::ZERO, step, policy);
                 self.located(flight, Err(()), step, policy)
             }
-            Event::NotThere { generation, doubt } => self.not_there(generation, doubt, step, policy),
+            Event::NotThere { generation, finding } => self.not_there(generation, finding.doubt(), step, policy),
             Event::Changed => {
                 self.changed();
                 Act::NONE
@@ -274,7 +274,6 @@ impl Entry {
         let Step { now, serial } = step;
         let State::Resuming(resuming) = &mut self.state else { return };
         let Some(at) = resuming.flights.iter().position(|wake| wake.flight == flight) else { return };
-        self.last_wake = Some((Woken { at: now, took }, outcome_word(&outcome)));
         let (down, ending);
         let landed = match outcome {
             Ok(mut placement) => {

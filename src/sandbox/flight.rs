@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     bell::Bell,
-    entry::{Event, FlightId, Launch, outcome_word},
+    entry::{Event, FlightId, Launch},
+    history::outcome_word,
     ports::{Catalog, CatalogError, Located, Resumer, Wake, WakeError},
     resolver::{Ask, Resolver, Trigger},
 };

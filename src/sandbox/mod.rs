@@ -1,6 +1,6 @@
 //! Floor 2: who is where, and waking.
 //!
-//! `entry` decides (pure), `table` keeps the entries, `resolver` waits, `flight` asks the control plane
+//! `entry` decides (pure), `history` writes down what came of it, `table` keeps the entries, `resolver` waits, `flight` asks the control plane
 //! through `ports`.
 
 mod bell;
@@ -10,15 +10,17 @@ mod denials;
 mod entry;
 mod flight;
 mod held;
+mod history;
 mod hold;
 pub mod ports;
 mod resolver;
+mod slot;
 mod table;
 mod view;
 
 pub(crate) use self::{
-    entry::{Doubt, Policy},
+    entry::{Finding, Phase, Policy},
     hold::Hold,
     resolver::{Ask, Limits, Resolver, Trigger, Unresolved},
-    view::View,
+    table::By,
 };

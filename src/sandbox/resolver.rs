@@ -7,13 +7,13 @@ use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 
 use super::{
     bell::{Rung, Ticket},
-    entry::{Act, Answer, Doubt, Event, Policy, Want},
+    entry::{Act, Answer, Event, Finding, Phase, Policy, Want},
     flight,
     held::Held,
     hold::Hold,
     ports::{Catalog, CatalogError, Resumer},
-    table::Table,
-    view::View,
+    table::{By, Table},
+    view::{Page, Summary, View},
 };
 use crate::{
     telemetry::Metrics,
@@ -171,8 +171,8 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
 
     /// The place of this generation does not have the sandbox, or nobody listens on the port: it is looked
     /// up once more.
-    pub(crate) fn report(self: &Arc<Self>, sandbox: &SandboxId, generation: Generation, doubt: Doubt) {
-        let event = Event::NotThere { generation, doubt };
+    pub(crate) fn report(self: &Arc<Self>, sandbox: &SandboxId, generation: Generation, finding: Finding) {
+        let event = Event::NotThere { generation, finding };
         if let Some(act) = self.table.apply(sandbox, event, Instant::now()) {
             self.perform(sandbox, act, None);
         }
@@ -193,6 +193,17 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
     /// What operators may see of a sandbox; `None` if nobody asked for it lately.
     pub(crate) fn view(&self, sandbox: &SandboxId) -> Option<View> {
         self.table.view(sandbox, Instant::now())
+    }
+
+    /// What operators may see of all sandboxes in this state (or in any), by id, from the one after `after`; at
+    /// most `limit`. It looks at every entry: not on a thread that others wait for.
+    pub(crate) fn page(&self, phase: Option<Phase>, after: Option<&SandboxId>, limit: usize) -> Page {
+        self.table.page(phase, after, limit, Instant::now())
+    }
+
+    /// The sandboxes with the most of this, at most `limit`. As costly as [`Self::page`].
+    pub(crate) fn top(&self, by: By, limit: usize) -> Vec<Summary> {
+        self.table.top(by, limit, Instant::now())
     }
 
     /// Keeps the table within its bounds, for ever.

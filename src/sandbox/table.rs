@@ -3,17 +3,22 @@
 
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use dashmap::{DashMap, Entry as Place};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    entry::{Act, Entry, Event, Policy, Step},
-    view::View,
+    entry::{Act, Event, Policy, Step},
+    slot::Slot,
+    view::{Moment, View},
 };
 use crate::types::{Route, SandboxId};
+
+pub(crate) use self::walk::By;
+
+mod walk;
 
 pub(crate) struct Table {
     map: DashMap<SandboxId, Slot>,
@@ -26,15 +31,8 @@ pub(crate) struct Table {
     crowded: Notify,
 }
 
-#[derive(Default)]
-struct Slot {
-    entry: Entry,
-    /// Milliseconds after `born` when a request last wanted it.
-    wanted: AtomicU64,
-}
-
 const SHARDS: usize = 256;
-/// Routes that nobody asked for in this time are forgotten even when there is room.
+/// Sandboxes that nobody asked for in this time are forgotten even when there is room.
 const IDLE: Duration = Duration::from_mins(10);
 
 impl Table {
@@ -51,19 +49,22 @@ impl Table {
         }
     }
 
-    /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked.
+    /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked. Each request
+    /// begins here, and is counted here.
     pub(crate) fn route(&self, id: &SandboxId, now: Instant) -> Option<std::sync::Arc<Route>> {
         let slot = self.map.get(id)?;
+        slot.count_request();
         let route = slot.entry.route(now, &self.policy)?.clone();
-        slot.wanted.store(self.millis(now), Relaxed);
+        slot.touch(self.millis(now));
         Some(route)
     }
 
     /// Applies the event under the shard's lock. Only a want makes an entry.
     pub(crate) fn apply(&self, id: &SandboxId, event: Event<'_>, now: Instant) -> Option<Act> {
         let step = Step { now, serial: self.serial.fetch_add(1, Relaxed) };
+        let at = self.millis(now);
         if !matches!(event, Event::Wanted(_)) {
-            return Some(self.map.get_mut(id)?.entry.on(event, step, &self.policy));
+            return Some(self.map.get_mut(id)?.apply(event, step, &self.policy, at));
         }
         let mut slot = match self.map.entry(id.clone()) {
             Place::Occupied(slot) => slot.into_ref(),
@@ -71,16 +72,21 @@ impl Table {
                 if self.entries.fetch_add(1, Relaxed) + 1 >= self.crowded_at() {
                     self.crowded.notify_one();
                 }
-                place.insert(Slot::default())
+                place.insert(Slot::new())
             }
         };
-        slot.wanted.store(self.millis(now), Relaxed);
-        Some(slot.entry.on(event, step, &self.policy))
+        slot.touch(at);
+        Some(slot.apply(event, step, &self.policy, at))
     }
 
     /// What operators may see of it.
     pub(crate) fn view(&self, id: &SandboxId, now: Instant) -> Option<View> {
-        self.map.get(id).map(|slot| View::of(id, &slot.entry, now))
+        let moment = self.moment(now);
+        self.map.get(id).map(|slot| View::of(id, &slot, moment))
+    }
+
+    fn moment(&self, now: Instant) -> Moment {
+        Moment { now, at: self.millis(now), clock: SystemTime::now() }
     }
 
     /// Returns when it gets crowded: time for [`Self::sweep`].
@@ -88,10 +94,10 @@ impl Table {
         self.crowded.notified().await;
     }
 
-    /// Forgets what is of no use any more; when crowded, also what is: negatives first, then the routes
+    /// Forgets what is of no use any more, ids that nobody has and sandboxes that nobody wants; when crowded, also what is: negatives first, then the routes
     /// unused the longest. Never an entry that somebody waits for.
     pub(crate) fn sweep(&self, now: Instant) {
-        self.forget(|slot| slot.entry.useless(now) || self.idle(slot, now) > IDLE);
+        self.forget(|slot| slot.useless(now) || self.idle(slot, now) > IDLE);
         if self.entries.load(Relaxed) < self.crowded_at() {
             return;
         }
@@ -120,7 +126,7 @@ impl Table {
     }
 
     fn idle(&self, slot: &Slot, now: Instant) -> Duration {
-        Duration::from_millis(self.millis(now).saturating_sub(slot.wanted.load(Relaxed)))
+        Duration::from_millis(self.millis(now).saturating_sub(slot.wanted()))
     }
 
     fn millis(&self, now: Instant) -> u64 {
@@ -139,7 +145,7 @@ mod tests {
     use crate::{
         sandbox::{
             entry::{Answer, Launch, Want},
-            ports::Located,
+            ports::{Located, Sleep},
         },
         types::{Credentials, Node, Placement, Port, Reason},
     };
@@ -199,6 +205,18 @@ mod tests {
         table.sweep(start + SECOND / 2);
         assert_eq!((left(0..14), left(14..90)), (0, 56));
         assert_eq!(table.entries.load(Relaxed), table.map.len());
+    }
+
+    #[test]
+    fn what_became_of_a_sandbox_is_remembered_and_ids_that_nobody_has_are_not() {
+        let table = table(64);
+        let now = Instant::now();
+        settle(&table, 1, Located::Asleep(Sleep { barred: Some(Reason::AutoResumeOff), access: None }), now);
+        settle(&table, 2, Located::Gone(Reason::Unknown), now);
+        table.sweep(now + IDLE);
+        assert!(table.map.contains_key(&id(1)) && !table.map.contains_key(&id(2)));
+        table.sweep(now + IDLE + SECOND);
+        assert_eq!(table.map.len(), 0);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What whoever runs it sees of it, and how it ends.
 
+mod admin_pages;
+mod admin_refusals;
 mod drain;
 mod lines;
 mod operators;

@@ -92,9 +92,7 @@ async fn metrics_tell_what_was_served() {
 async fn a_sandbox_can_be_looked_at_and_forgotten() {
     let upstream = Server::start(async |_| answer(200, "hello")).await;
     let proxy = Proxy::start(&node_mode(upstream.address, "cache.ttl = \"60s\""));
-    for path in ["/sandboxes/abc", "/sandboxes/NONSENSE", "/sandboxes/%2e%2e"] {
-        assert_eq!(status(proxy.admin, path).await, 404, "{path}");
-    }
+    assert_eq!(status(proxy.admin, "/sandboxes/abc").await, 404);
     proxy.get(8000, "abc", "/").await;
     let view = get(proxy.admin, "/sandboxes/abc").await.json();
     assert_eq!((&view["sandboxId"], &view["state"], &view["held"]), (&"abc".into(), &"running".into(), &0.into()));

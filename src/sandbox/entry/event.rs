@@ -68,6 +68,29 @@ impl Want<'_> {
     }
 }
 
+/// What a request found where the sandbox was said to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// The route names no node.
+    NoNode,
+    /// Nobody took the connection.
+    Unreachable,
+    /// The node said that it does not have it.
+    Disowned,
+    /// The sandbox's own machine took no connection on this port.
+    PortClosed,
+}
+
+impl Finding {
+    /// What it casts doubt on.
+    pub(crate) fn doubt(self) -> Doubt {
+        match self {
+            Self::PortClosed => Doubt::Port,
+            Self::NoNode | Self::Unreachable | Self::Disowned => Doubt::Place,
+        }
+    }
+}
+
 /// What was found empty; the graver the later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doubt {
@@ -89,7 +112,7 @@ pub(crate) enum Event<'a> {
     /// A flight ended without telling how (it panicked).
     Lost { flight: FlightId },
     /// The place of this generation does not have it, or its port.
-    NotThere { generation: Generation, doubt: Doubt },
+    NotThere { generation: Generation, finding: Finding },
     /// The control plane says that something about it changed.
     Changed,
 }
@@ -139,17 +162,5 @@ impl Act {
 
     pub(crate) fn refuse(refusal: Refusal) -> Self {
         Self::answer(Answer::Refuse(refusal))
-    }
-}
-
-/// The word for a wake's outcome in metrics, logs and the admin pages.
-pub(crate) fn outcome_word(outcome: &Result<Placement, WakeError>) -> &'static str {
-    match outcome {
-        Ok(_) => "ok",
-        Err(WakeError::Gone(reason)) => reason.as_str(),
-        Err(WakeError::Denied(_)) => "denied",
-        Err(WakeError::Exhausted(_)) => "exhausted",
-        Err(WakeError::Transitioning) => "transitioning",
-        Err(WakeError::Unavailable(_)) => "unavailable",
     }
 }

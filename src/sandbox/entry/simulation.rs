@@ -8,7 +8,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::{
-    sandbox::{bell::Ticket, ports::Sleep},
+    sandbox::{bell::Ticket, history::History, ports::Sleep},
     types::{Access, CredentialDigest, Credentials, Denial, Node, Port, Secret},
 };
 
@@ -31,6 +31,7 @@ struct Waiter {
 struct World {
     rng: Rng,
     entry: Entry,
+    history: History,
     policy: Policy,
     callers: Vec<Credentials>,
     now: Instant,
@@ -75,6 +76,7 @@ impl World {
             outages: rng.bool(),
             told_locks: rng.bool(),
             entry: Entry::default(),
+            history: History::default(),
             policy,
             callers,
             now: start,
@@ -93,7 +95,7 @@ impl World {
         self.log.push(format!("{event:?}"));
         self.serial += 1;
         let step = Step { now: self.now, serial: self.serial };
-        let act = self.entry.on(event, step, &self.policy);
+        let act = self.history.apply(&mut self.entry, event, step, &self.policy, self.serial);
         match &act.launch {
             Some(Launch::Locate { flight }) => {
                 self.flying.push(Flying::Lookup { flight: *flight, epoch: self.epoch, launched: self.serial });
@@ -231,7 +233,7 @@ impl World {
     }
 
     fn stale_news(&mut self) {
-        let before = format!("{:?}", self.entry);
+        let before = format!("{:?} {:?}", self.entry, self.history);
         let nobody = FlightId(u64::MAX);
         let placement = self.placement(0);
         for event in [
@@ -240,11 +242,12 @@ impl World {
             Event::Resumed { flight: nobody, outcome: Ok(placement), took: Duration::ZERO },
             Event::Resumed { flight: nobody, outcome: Err(WakeError::Gone(Reason::Killed)), took: Duration::ZERO },
             Event::Lost { flight: nobody },
-            Event::NotThere { generation: Generation(u64::MAX), doubt: Doubt::Place },
+            Event::NotThere { generation: Generation(u64::MAX), finding: Finding::Disowned },
         ] {
             self.apply(event);
         }
-        assert_eq!(before, format!("{:?}", self.entry), "stale news changed the entry");
+        let after = format!("{:?} {:?}", self.entry, self.history);
+        assert_eq!(before, after, "stale news changed the entry, or is told");
     }
 
     fn not_there(&mut self) {
@@ -255,9 +258,9 @@ impl World {
         if self.takes_anything() {
             return;
         }
-        let doubt = if self.rng.bool() { Doubt::Place } else { Doubt::Port };
-        self.apply(Event::NotThere { generation, doubt });
-        if matches!(&self.entry.state, State::Locating(locating) if locating.doubt == Some(Doubt::Place) && doubt == Doubt::Place)
+        let finding = if self.rng.bool() { Finding::Disowned } else { Finding::PortClosed };
+        self.apply(Event::NotThere { generation, finding });
+        if matches!(&self.entry.state, State::Locating(locating) if locating.doubt == Some(Doubt::Place) && finding.doubt() == Doubt::Place)
         {
             // A lookup that this report launched has this very number.
             self.reported = Some((generation, self.serial - 1));
@@ -312,6 +315,20 @@ impl World {
             assert!(rings, "a waiter whose bell nobody will ring");
         }
         assert_eq!(self.waiters.len(), self.entry.held(), "held other than wait");
+        self.check_history();
+    }
+
+    /// It tells how the entry came to be what it is, without a gap.
+    fn check_history(&self) {
+        let records = self.history.records();
+        assert!(records.len() <= History::MAX, "{} records", records.len());
+        for (before, after) in records.iter().zip(&records[1.min(records.len())..]) {
+            assert_eq!(before.after, after.before, "a gap after {before:?}: {after:?}");
+            assert!(before.last <= after.last, "told in another order: {before:?}, {after:?}");
+        }
+        assert!(records.iter().all(|record| record.times > 0 && record.first <= record.last));
+        let now = records.last().map_or(Phase::Unknown, |last| last.after);
+        assert_eq!(now, self.entry.phase(), "it does not tell how it came to this");
     }
 
     fn turn(&mut self) {

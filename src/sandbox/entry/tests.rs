@@ -254,15 +254,18 @@ fn not_there_doubts_its_own_generation_only_and_only_once_in_a_while() {
     let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
     let generation = stage.route().generation;
     assert!(
-        stage.on(Event::NotThere { generation: Generation(generation.0 + 1), doubt: Doubt::Place }).launch.is_none()
+        stage
+            .on(Event::NotThere { generation: Generation(generation.0 + 1), finding: Finding::Disowned })
+            .launch
+            .is_none()
     );
-    let flight = located_flight(&stage.on(Event::NotThere { generation, doubt: Doubt::Place }));
+    let flight = located_flight(&stage.on(Event::NotThere { generation, finding: Finding::Disowned }));
     assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)), "a doubted route serves nobody");
     stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
     assert_eq!(stage.route().generation, generation);
-    assert!(stage.on(Event::NotThere { generation, doubt: Doubt::Place }).launch.is_none(), "just confirmed");
+    assert!(stage.on(Event::NotThere { generation, finding: Finding::Disowned }).launch.is_none(), "just confirmed");
     stage.now += SECOND;
-    located_flight(&stage.on(Event::NotThere { generation, doubt: Doubt::Place }));
+    located_flight(&stage.on(Event::NotThere { generation, finding: Finding::Disowned }));
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn a_place_found_empty_serves_nobody_also_while_it_was_being_asked_about() {
     let generation = stage.route().generation;
     stage.now += SECOND * 8 / 10;
     let ahead = located_flight(&stage.want(&owner()));
-    stage.on(Event::NotThere { generation, doubt: Doubt::Place });
+    stage.on(Event::NotThere { generation, finding: Finding::Disowned });
     assert!(stage.entry.route(stage.now, &stage.policy).is_none());
     let waits = parked(stage.want(&owner()));
     // That lookup began before the report: its answer is as old as the place.
@@ -286,7 +289,7 @@ fn a_place_found_empty_serves_nobody_also_while_it_was_being_asked_about() {
 fn a_refused_port_is_asked_about_once_and_keeps_nobody_from_the_others() {
     let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
     let generation = stage.route().generation;
-    let flight = located_flight(&stage.on(Event::NotThere { generation, doubt: Doubt::Port }));
+    let flight = located_flight(&stage.on(Event::NotThere { generation, finding: Finding::PortClosed }));
     assert_eq!(stage.route().generation, generation, "another port's request goes on");
     let (credentials, digest) = (owner(), OnceCell::new());
     let reporter = Want { doubts: true, ..wanting(&credentials, &digest, stage.now) };
@@ -294,7 +297,7 @@ fn a_refused_port_is_asked_about_once_and_keeps_nobody_from_the_others() {
     stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
     assert!(waits.landed().is_some());
     assert!(matches!(stage.on(Event::Wanted(reporter)).answer, Answer::Go(route) if route.generation == generation));
-    assert!(stage.on(Event::NotThere { generation, doubt: Doubt::Port }).launch.is_none(), "just confirmed");
+    assert!(stage.on(Event::NotThere { generation, finding: Finding::PortClosed }).launch.is_none(), "just confirmed");
 }
 
 #[test]
@@ -304,7 +307,7 @@ fn a_report_during_an_outage_does_not_stop_the_traffic() {
     stage.now += SECOND;
     let flight = located_flight(&stage.want(&owner()));
     stage.on(Event::Located { flight, outcome: Err(()) });
-    assert!(stage.on(Event::NotThere { generation, doubt: Doubt::Place }).launch.is_none());
+    assert!(stage.on(Event::NotThere { generation, finding: Finding::Disowned }).launch.is_none());
     assert_eq!(stage.route().generation, generation);
 }
 

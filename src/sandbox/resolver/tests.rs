@@ -174,7 +174,7 @@ async fn a_sandbox_that_sleeps_again_at_once_is_woken_once_more_and_then_told() 
     let mut hold = Hold::new(HOLD);
     for _ in 0..2 {
         let route = resolve(&resolver, &mut hold).await.expect("a route");
-        resolver.report(&sandbox, route.generation, Doubt::Place);
+        resolver.report(&sandbox, route.generation, Finding::Disowned);
     }
     assert_eq!(resolve(&resolver, &mut hold).await.map(drop), Err(Unresolved::Restless));
     script.assert_used_up();
