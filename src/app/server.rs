@@ -23,7 +23,7 @@ use crate::{
     route::Rules,
     sandbox::{Resolver, View},
     shutdown::Shutdown,
-    telemetry::{Metrics, metrics::Origin},
+    telemetry::{Metrics, Traces, metrics::Origin},
     types::SandboxId,
 };
 
@@ -46,6 +46,7 @@ impl Parts {
         guard: Option<Arc<dyn ListenerGuard>>,
         finder: Arc<Finder>,
         metrics: Arc<Metrics>,
+        traces: Option<Arc<Traces>>,
         shutdown: &Shutdown,
     ) -> Self {
         let Config { server, upstream, cache, resume, log, .. } = config;
@@ -67,6 +68,7 @@ impl Parts {
                 Mode::Node => 0,
             }),
             metrics: metrics.clone(),
+            traces,
             access: log.access,
             shutdown: shutdown.clone(),
         });

@@ -115,7 +115,10 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
     }
 
     async fn resolve(&mut self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
-        let found = self.handler.resolver.resolve(&self.ask, &mut context.hold, since).await?;
+        let before = context.hold.held();
+        let found = self.handler.resolver.resolve(&self.ask, &mut context.hold, since).await;
+        context.waited(before);
+        let found = found?;
         if context.hold.saw_wake() {
             context.woken = found.woken;
         }
@@ -145,6 +148,9 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
             return Ok(Sent::Missing(Missing::NoNode));
         };
         let begun = Instant::now();
+        if let Some(trace) = &mut context.trace {
+            trace.sending(&mut self.head, &destination.address);
+        }
         let sending = self.handler.forwarder.send(&mut self.head, &self.upload, &destination);
         let sent = match (site.mode, site.response_header_timeout) {
             (Mode::Node, None) => sending.await,
@@ -159,10 +165,14 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         };
         match sent {
             Ok(mut answer) => {
+                if let Some(trace) = &mut context.trace {
+                    trace.answered(answer.status().as_u16());
+                }
                 let disowned = site.mode == Mode::Node
                     && says_not_found(&mut answer, self.ask.sandbox, context.asks_for_head()).await;
                 let brought = Brought { answer, slot, upload: self.upload.another() };
                 if disowned {
+                    context.missed("not_there");
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
                 }
                 self.upload.settle();
@@ -172,6 +182,7 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
                 if destination.ladder.is_some() {
                     context.hold.spend(begun.elapsed());
                 }
+                context.missed(error.as_str());
                 Ok(Sent::Missing(Missing::Unreachable(error)))
             }
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
@@ -258,18 +269,17 @@ async fn attend<C: Catalog, R: Resumer>(
             () = sleep(handler.site.look_again) => {}
         }
         context.hold.renew(handler.site.hold_timeout);
+        let before = context.hold.held();
         let found = tokio::select! {
             biased;
             sent = &mut sending => Err(sent),
             found = handler.resolver.resolve(ask, &mut context.hold, Instant::now()) => Ok(found),
         };
+        context.waited(before);
         let found = match found {
             Ok(found) => found,
             // A woken sandbox may well answer before the control plane says that it was woken.
-            Err(sent) => {
-                context.hold.end();
-                return Ok(sent);
-            }
+            Err(sent) => return Ok(sent),
         };
         match found {
             Ok(found) if found.placement.node != route.placement.node => return Err(Failure::Moved),

@@ -86,7 +86,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
             return Err(Failure::InternalRoute);
         }
         let credentials = credentials(&head.headers, &target);
-        let trigger = trigger(&head, context.client);
+        let trigger = trigger(&head, context);
 
         // What goes upstream.
         let (host, original_host) = self.upstream_host(&target);
@@ -161,14 +161,16 @@ fn credentials(headers: &HeaderMap, target: &Target) -> Credentials {
 }
 
 /// Who asks, told only if the request causes a wake.
-fn trigger(head: &Parts, client: IpAddr) -> impl Fn() -> Trigger + use<> {
+fn trigger(head: &Parts, context: &Context) -> impl Fn() -> Trigger + use<> {
     let (user_agent, path) = (head.headers.get(USER_AGENT).cloned(), head.uri.clone());
+    let (client, cause) = (context.client, context.trace.as_ref().map(|trace| trace.cause()));
     move || {
         let bounded = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
         Trigger {
             client,
             user_agent: bounded(user_agent.as_ref().and_then(|value| value.to_str().ok()).unwrap_or_default()),
             path: bounded(path.path()),
+            cause: cause.clone(),
         }
     }
 }

@@ -6,14 +6,17 @@ use std::{sync::Arc, time::Duration};
 use dashmap::DashMap;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_process::Collector;
 
 use super::log;
 
 const HERE: Metadata<'static> = Metadata::new("client_proxy", Level::INFO, None);
 
-/// Seconds; from a cached answer on loopback to the longest hold.
-const BUCKETS: [f64; 16] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// Seconds; from what this proxy alone takes, over the longest hold, to a terminal that is open for an hour.
+const BUCKETS: [f64; 20] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    300.0, 3600.0,
+];
 
 /// The handles.
 pub(crate) struct Metrics {
@@ -30,6 +33,7 @@ pub(crate) struct Metrics {
     pub(crate) upstream_connections: Gauge,
     pub(crate) http1_connections: Gauge,
     log_lines_dropped: Counter,
+    process: Collector,
 }
 
 /// Who made an answer.
@@ -73,6 +77,7 @@ impl Metrics {
             http1_connections: recorder.register_gauge(&http1, &HERE),
             log_lines_dropped: counter("client_proxy_log_lines_dropped_total"),
             requests: DashMap::new(),
+            process: Collector::default(),
             handle: recorder.handle(),
             recorder,
         }))
@@ -115,6 +120,11 @@ impl Metrics {
         self.labelled("client_proxy_upstream_connections_total", vec![Label::new("result", result)]).increment(1);
     }
 
+    /// `client_proxy_spans_total{outcome}`: spans of traces, by what became of them.
+    pub(crate) fn spans(&self, outcome: &'static str) -> Counter {
+        self.labelled("client_proxy_spans_total", vec![Label::new("outcome", outcome)])
+    }
+
     fn labelled(&self, name: &'static str, labels: Vec<Label>) -> Counter {
         self.recorder.register_counter(&Key::from_parts(name, labels), &HERE)
     }
@@ -123,6 +133,7 @@ impl Metrics {
     pub(crate) fn render(&self) -> String {
         // Counted where it happens, for the whole process: nothing here can be asked from there.
         self.log_lines_dropped.absolute(log::lines_dropped());
+        metrics::with_local_recorder(&self.recorder, || self.process.collect());
         self.handle.render()
     }
 
@@ -134,6 +145,7 @@ impl Metrics {
 }
 
 fn describe(recorder: &PrometheusRecorder) {
+    metrics::with_local_recorder(recorder, || Collector::default().describe());
     let counters = [
         ("client_proxy_requests_total", "Requests that ended, by who answered, status and error code"),
         ("client_proxy_coalesced_requests_total", "Requests that waited for a lookup or wake of another request"),
@@ -143,6 +155,7 @@ fn describe(recorder: &PrometheusRecorder) {
         ("client_proxy_retries_total", "Requests sent again, by reason"),
         ("client_proxy_upstream_connections_total", "Dials, by result"),
         ("client_proxy_log_lines_dropped_total", "Log lines that stderr did not take in time"),
+        ("client_proxy_spans_total", "Spans of traces, by what became of them"),
     ];
     let gauges = [
         ("client_proxy_held_requests", "Requests that wait for their sandbox now"),

@@ -6,3 +6,4 @@ mod operators;
 mod process;
 #[path = "../support/mod.rs"]
 mod support;
+mod traces;
