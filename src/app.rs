@@ -30,7 +30,7 @@ use crate::{
     forward::ListenerGuard,
     sandbox::{Limits, Policy, Resolver},
     shutdown::Shutdown,
-    telemetry::{self, Metrics},
+    telemetry::{self, Metrics, Traces},
 };
 
 mod descriptors;
@@ -52,6 +52,7 @@ pub struct App {
     /// Serves the admin pages and owns every connection to the control plane.
     control: Option<Runtime>,
     workers: Vec<JoinHandle<()>>,
+    traces: Option<Arc<Traces>>,
     /// Cancelled when a worker has died.
     broken: CancellationToken,
 }
@@ -70,6 +71,9 @@ pub struct Addresses {
 /// Threads for the control plane, the admin pages and timers: never on the data path.
 const CONTROL_THREADS: usize = 2;
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
+/// How long the end waits for the collector; after a cut the platform's patience is nearly over.
+const LAST_SPANS: Duration = Duration::from_secs(3);
+const LAST_SPANS_CUT: Duration = Duration::from_secs(1);
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT, then drains; a second signal ends at once.
@@ -141,6 +145,11 @@ impl App {
         drop(inside);
 
         let metrics = Metrics::new().context("cannot set up metrics")?;
+        let traces = config.otlp.endpoint.as_ref().map(|collector| {
+            let _inside = control.enter();
+            Traces::start(collector, &metrics).map(Arc::new)
+        });
+        let traces = traces.transpose().context("cannot set up traces")?;
         let shutdown = Shutdown::default();
         let finder: Arc<Finder> = Resolver::new(
             AnyCatalog::new(&config.catalog)?,
@@ -156,7 +165,7 @@ impl App {
         let vitals = Arc::new(admin::Vitals { metrics: metrics.clone(), shutdown: shutdown.clone(), reached });
         let pages = admin::sandboxes::pages(finder.clone());
 
-        let parts = Parts::new(&config, guard, finder, metrics.clone(), &shutdown);
+        let parts = Parts::new(&config, guard, finder, metrics.clone(), traces.clone(), &shutdown);
         let patience = Patience { head: config.server.header_read_timeout, idle: config.server.idle_timeout };
         let broken = CancellationToken::new();
         let tools = Tools { patience, shutdown: shutdown.clone(), metrics, broken: broken.clone() };
@@ -179,7 +188,7 @@ impl App {
             control.spawn(operators::serve(socket, admin::admin(vitals, pages, config.admin.token.clone())));
         }
         let addresses = doors.addresses;
-        Ok(Self { addresses, shutdown, limits: config.shutdown, control: Some(control), workers, broken })
+        Ok(Self { addresses, shutdown, limits: config.shutdown, control: Some(control), workers, traces, broken })
     }
 
     /// Where it listens.
@@ -208,6 +217,9 @@ impl App {
         }
         // First of all: whoever still waits must not take the loss of its flight for the control plane's fault.
         self.shutdown.cut_now();
+        if let Some(traces) = &self.traces {
+            traces.end(if matches!(outcome, Ok(true)) { LAST_SPANS } else { LAST_SPANS_CUT });
+        }
         control.shutdown_background();
         outcome.map(drop)
     }
@@ -237,6 +249,9 @@ impl Drop for App {
         self.shutdown.close_now();
         self.shutdown.cut_now();
         self.workers.clear();
+        if let Some(traces) = &self.traces {
+            traces.end(Duration::ZERO);
+        }
         if let Some(control) = self.control.take() {
             control.shutdown_background();
         }

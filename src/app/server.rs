@@ -14,7 +14,7 @@ use crate::{
     route::Rules,
     sandbox::Resolver,
     shutdown::Shutdown,
-    telemetry::{Metrics, metrics::Origin},
+    telemetry::{Metrics, Traces, metrics::Origin},
 };
 
 /// The resolver over the control planes that the configuration can choose.
@@ -36,6 +36,7 @@ impl Parts {
         guard: Option<Arc<dyn ListenerGuard>>,
         finder: Arc<Finder>,
         metrics: Arc<Metrics>,
+        traces: Option<Arc<Traces>>,
         shutdown: &Shutdown,
     ) -> Self {
         let Config { server, upstream, cache, resume, log, .. } = config;
@@ -57,6 +58,7 @@ impl Parts {
                 Mode::Node => 0,
             }),
             metrics: metrics.clone(),
+            traces,
             access: log.access,
             shutdown: shutdown.clone(),
         });

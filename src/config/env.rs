@@ -57,6 +57,12 @@ impl Environment {
         }
     }
 
+    /// The first of these variables that is not empty, and its value; `None` where that is not text.
+    pub(crate) fn first<'n>(&self, names: &[&'n str]) -> Option<(&'n str, Option<&str>)> {
+        let found = |name: &'n str| Some((name, self.0.get(name)?.as_deref()));
+        names.iter().copied().filter_map(found).find(|(_, value)| *value != Some(""))
+    }
+
     /// Replaces `${VAR}`; `$${` stands for `${` itself.
     pub(crate) fn expand(&self, text: &str) -> Result<String, Wrong> {
         let mut whole = String::with_capacity(text.len());

@@ -134,7 +134,18 @@ pub(crate) fn domain(text: &str) -> Result<String, Wrong> {
 
 /// The base address of an API.
 pub(crate) fn url(text: &str) -> Result<Url, Wrong> {
-    let example = "write such as \"http://127.0.0.1:3000\"";
+    base_url(text, "write such as \"http://127.0.0.1:3000\"")
+}
+
+/// The address of a collector, or none.
+pub(crate) fn url_or_off(text: &str) -> Result<Option<Url>, Wrong> {
+    match text {
+        "" => Ok(None),
+        text => base_url(text, "write such as \"http://127.0.0.1:4317\", or \"\" for none").map(Some),
+    }
+}
+
+fn base_url(text: &str, example: &str) -> Result<Url, Wrong> {
     let url = Url::parse(text).map_err(|error| Wrong::new(format!("not a URL: {error}"), example))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
         return Err(Wrong::new("not an http or https URL", example));

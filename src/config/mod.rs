@@ -74,6 +74,8 @@ pub struct Config {
     pub upstream: Upstream,
     /// `[shutdown]`: the end.
     pub shutdown: Shutdown,
+    /// `[otlp]`: traces.
+    pub otlp: Otlp,
     /// `[log]`: what is written down.
     pub log: Log,
 }
@@ -290,6 +292,20 @@ impl Shutdown {
     pub fn grace(&self) -> Duration {
         // What is cut at the end has a second for its last words, and the process one to end.
         self.drain_delay + self.drain_timeout + Duration::from_secs(2)
+    }
+}
+
+/// `[otlp]`
+#[derive(Clone)]
+pub struct Otlp {
+    /// The collector that takes traces by OTLP/gRPC; `None` = no traces. Its user and password are secret.
+    pub endpoint: Option<reqwest::Url>,
+}
+
+impl fmt::Debug for Otlp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let endpoint = self.endpoint.as_ref().map(|url| fault::without_credentials(url.as_str()));
+        f.debug_struct("Otlp").field("endpoint", &endpoint).finish()
     }
 }
 

@@ -2,8 +2,8 @@
 //! `config/default.toml`.
 
 use super::{
-    AccessLog, Admin, Cache, Catalog, Config, Health, Log, LogFormat, Mode, RestCatalog, RestResume, Resume, Server,
-    Shutdown, Upstream, kinds, table::Table,
+    AccessLog, Admin, Cache, Catalog, Config, Health, Log, LogFormat, Mode, Otlp, RestCatalog, RestResume, Resume,
+    Server, Shutdown, Upstream, kinds, table::Table,
 };
 use crate::types::{Port, Secret};
 
@@ -12,6 +12,9 @@ const MANY: usize = 100_000_000;
 
 /// What stands in for the API's key where none is written.
 const API_KEY: &str = "${E2B_API_KEY}";
+
+/// What tells every OpenTelemetry program where its traces go; the first that is set counts.
+const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
 /// Who wakes.
 #[derive(Clone, Copy, PartialEq)]
@@ -47,6 +50,7 @@ pub(crate) fn read(mut root: Table<'_>) -> Config {
         resume,
         upstream: upstream(root.table("upstream", true)),
         shutdown: shutdown(root.table("shutdown", true)),
+        otlp: otlp(root.table("otlp", true)),
         log: log(root.table("log", true)),
     }
 }
@@ -144,6 +148,10 @@ fn shutdown(mut table: Table<'_>) -> Shutdown {
         drain_delay: table.text("drain_delay", "15s", kinds::duration),
         drain_timeout: table.text("drain_timeout", "24h", kinds::duration),
     }
+}
+
+fn otlp(mut table: Table<'_>) -> Otlp {
+    Otlp { endpoint: table.text_or_variable("endpoint", &COLLECTOR, kinds::url_or_off) }
 }
 
 fn log(mut table: Table<'_>) -> Log {

@@ -7,7 +7,7 @@ use super::{
     fault::{MASK, Place, Wrong, shown},
     kinds,
     reading::{Effective, Reading, Unknown, join},
-    tree::{Entries, Item, Value},
+    tree::{Entries, Entry, Item, Value},
 };
 use crate::types::Secret;
 
@@ -56,6 +56,30 @@ impl<'r> Table<'r> {
             Ok(value) => value,
             Err(wrong) => unreachable!("the default of {key}: {}", wrong.wrong),
         }
+    }
+
+    /// A string that `parse` understands, empty by default. Where it is empty, the first of these variables of
+    /// the environment that is not empty counts: names that other programs know, too.
+    pub(crate) fn text_or_variable<T>(
+        &mut self,
+        key: &'static str,
+        variables: &[&str],
+        parse: impl Fn(&str) -> Result<T, Wrong>,
+    ) -> T {
+        let empty = |entry: &Entry| matches!(&entry.item.value, Value::Text(text) if text.is_empty());
+        if self.entries.get(key).is_none_or(empty)
+            && let Some((name, text)) = self.reading.env.first(variables)
+        {
+            let place = Place::Variable(name.to_owned());
+            if let Some(text) = text {
+                let item = Item { value: Value::Text(text.to_owned()), place: place.clone(), raw: None };
+                self.entries.insert(key.to_owned(), Entry { place, item });
+            } else {
+                let wrong = Wrong::new("the value is not UTF-8 text", "write text");
+                self.reading.push(self.path_of(key), None, &place, wrong);
+            }
+        }
+        self.text(key, "", parse)
     }
 
     /// One of some words; the first is the default.

@@ -11,7 +11,10 @@ use crate::{
     config::AccessLog,
     forward::headers::REQUEST_ID,
     sandbox::Hold,
-    telemetry::metrics::Origin,
+    telemetry::{
+        metrics::Origin,
+        traces::{Cause, Ending, RequestTrace},
+    },
     types::{Port, SandboxId, Woken},
 };
 
@@ -26,6 +29,7 @@ pub(crate) struct Context {
     pub(crate) target: Option<(SandboxId, Port)>,
     pub(crate) hold: Hold,
     pub(crate) woken: Option<Woken>,
+    pub(crate) trace: Option<Box<RequestTrace>>,
     answer: Option<Answer>,
     bytes: u64,
     ended: Ended,
@@ -49,6 +53,16 @@ enum Ended {
     BySandbox,
 }
 
+impl Ended {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Well => "",
+            Self::ByClient => "client",
+            Self::BySandbox => "sandbox",
+        }
+    }
+}
+
 /// What nginx writes for a client that left before an answer.
 const CLIENT_CLOSED: u16 = 499;
 const MAX_REQUEST_ID: usize = 128;
@@ -59,8 +73,9 @@ const WORTH_TELLING: Duration = Duration::from_millis(1);
 
 impl Context {
     pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, client: IpAddr) -> Self {
+        let started = Instant::now();
         Self {
-            started: Instant::now(),
+            started,
             request_id: request_id(&head.headers),
             client,
             method: head.method.clone(),
@@ -68,6 +83,7 @@ impl Context {
             target: None,
             hold: Hold::new(site.hold_timeout),
             woken: None,
+            trace: site.traces.as_ref().map(|traces| Box::new(traces.request(head, client, started))),
             answer: None,
             bytes: 0,
             ended: Ended::ByClient,
@@ -105,6 +121,29 @@ impl Context {
         HeaderValue::try_from(text).ok()
     }
 
+    /// It waited, and does so no longer; before that it had been held for `before` in all.
+    pub(crate) fn waited(&mut self, before: Duration) {
+        self.hold.end();
+        let took = self.hold.held().saturating_sub(before);
+        if let (Some(trace), Some((from, for_wake))) = (&self.trace, self.hold.last_wait())
+            && !took.is_zero()
+        {
+            trace.held(from, took, for_wake);
+        }
+    }
+
+    /// What a wake of this request's is told to belong to.
+    pub(crate) fn cause(&self) -> Option<Cause> {
+        self.trace.as_ref().map(|trace| trace.cause())
+    }
+
+    /// The place that it was sent to does not have the sandbox.
+    pub(crate) fn missed(&mut self, why: &'static str) {
+        if let Some(trace) = &mut self.trace {
+            trace.missed(why);
+        }
+    }
+
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
@@ -138,11 +177,7 @@ impl Context {
             held_ms = milliseconds(self.hold.held()),
             head_ms = milliseconds(self.answer.as_ref().map_or(total, |answer| answer.after)),
             total_ms = milliseconds(total),
-            ended_by = match self.ended {
-                Ended::Well => "",
-                Ended::ByClient => "client",
-                Ended::BySandbox => "sandbox",
-            },
+            ended_by = self.ended.as_str(),
             "request"
         );
     }
@@ -170,6 +205,18 @@ impl Drop for Context {
         };
         if wanted {
             self.write(status, origin, error, total);
+        }
+        if let Some(mut trace) = self.trace.take() {
+            if let Some((from, for_wake)) = self.hold.last_wait().filter(|_| self.hold.is_waiting()) {
+                trace.held(from, from.elapsed(), for_wake);
+            }
+            trace.end(&Ending {
+                request_id: &self.request_id,
+                target: self.target.as_ref(),
+                status: self.answer.as_ref().map(|answer| answer.status),
+                error: if self.ended == Ended::BySandbox { "cut_by_sandbox" } else { error },
+                ended_by: self.ended.as_str(),
+            });
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::{
         Ask, Finding, Hold, Trigger, Unresolved,
         ports::{Catalog, Resumer},
     },
+    telemetry::traces::Cause,
     types::{Credentials, Route},
 };
 
@@ -103,11 +104,15 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
     }
 
     async fn resolve(&self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
-        // Boxed, like all that most requests do without: the future of those stays small.
-        let trigger = || trigger(&self.head, self.client);
+        let before = context.hold.held();
+        let cause = context.cause();
+        let trigger = || trigger(&self.head, self.client, cause.clone());
         let ask = ask(&self.target, &self.credentials, &trigger, self.doubts);
+        // Boxed, like all that most requests do without: the future of those stays small.
         let resolving = Box::pin(self.handler.resolver.resolve(&ask, &mut context.hold, since));
-        let found = resolving.await?;
+        let found = resolving.await;
+        context.waited(before);
+        let found = found?;
         if context.hold.saw_wake() {
             context.woken = found.woken;
         }
@@ -145,6 +150,9 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             return Ok(Sent::Missing(Missing::NoNode));
         };
         let began = destination.ladder.map(|_| Instant::now());
+        if let Some(trace) = &mut context.trace {
+            trace.sending(&mut self.head, &destination.address);
+        }
         let forwarder = &self.handler.forwarder;
         let sent = match (site.mode, site.response_header_timeout) {
             (Mode::Node, None) => forwarder.send(&mut self.head, &self.upload, &destination).await,
@@ -157,7 +165,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
                 }
             }
             (Mode::Direct, _) => {
-                let told = trigger(&self.head, self.client);
+                let told = trigger(&self.head, self.client, context.cause());
                 let trigger = || told.clone();
                 let ask = ask(&self.target, &self.credentials, &trigger, self.doubts);
                 let sending = forwarder.send(&mut self.head, &self.upload, &destination);
@@ -166,11 +174,15 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
         };
         match sent {
             Ok(mut answer) => {
+                if let Some(trace) = &mut context.trace {
+                    trace.answered(answer.status().as_u16());
+                }
                 let disowned = site.mode == Mode::Node
                     && answer.status() == StatusCode::BAD_GATEWAY
                     && Box::pin(says_not_found(&mut answer, &self.target.sandbox, context.asks_for_head())).await;
                 let brought = Brought { answer, slot, upload: self.upload.another() };
                 if disowned {
+                    context.missed("not_there");
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
                 }
                 self.upload.settle();
@@ -180,6 +192,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
                 if let Some(began) = began {
                     context.hold.spend(began.elapsed());
                 }
+                context.missed(error.as_str());
                 Ok(Sent::Missing(Missing::Unreachable(error)))
             }
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
@@ -235,10 +248,10 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
 }
 
 /// Who asks, for a wake.
-fn trigger(head: &Parts, client: IpAddr) -> Trigger {
+fn trigger(head: &Parts, client: IpAddr, cause: Option<Cause>) -> Trigger {
     let bounded = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
     let user_agent = head.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    Trigger { client, user_agent: bounded(user_agent.unwrap_or_default()), path: bounded(head.uri.path()) }
+    Trigger { client, user_agent: bounded(user_agent.unwrap_or_default()), path: bounded(head.uri.path()), cause }
 }
 
 fn ask<'a>(
@@ -284,18 +297,17 @@ async fn attend<C: Catalog, R: Resumer>(
             () = sleep(handler.site.look_again) => {}
         }
         context.hold.renew(handler.site.hold_timeout);
+        let before = context.hold.held();
         let found = tokio::select! {
             biased;
             sent = &mut sending => Err(sent),
             found = handler.resolver.resolve(ask, &mut context.hold, Instant::now()) => Ok(found),
         };
+        context.waited(before);
         let found = match found {
             Ok(found) => found,
             // A woken sandbox may well answer before the control plane says that it was woken.
-            Err(sent) => {
-                context.hold.end();
-                return Ok(sent);
-            }
+            Err(sent) => return Ok(sent),
         };
         match found {
             Ok(found) if found.placement.node != route.placement.node => return Err(Failure::Moved),

@@ -9,7 +9,7 @@ use crate::{
     forward::{Quota, headers::Peer},
     route::Rules,
     shutdown::Shutdown,
-    telemetry::Metrics,
+    telemetry::{Metrics, Traces},
 };
 
 mod context;
@@ -35,6 +35,8 @@ pub(crate) struct Site {
     pub(crate) look_again: Duration,
     pub(crate) quota: Quota,
     pub(crate) metrics: Arc<Metrics>,
+    /// `None`: nobody collects any.
+    pub(crate) traces: Option<Arc<Traces>>,
     pub(crate) access: AccessLog,
     pub(crate) shutdown: Shutdown,
 }

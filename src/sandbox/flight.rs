@@ -12,7 +12,10 @@ use super::{
     ports::{Catalog, CatalogError, Located, Resumer, Wake, WakeError},
     resolver::{Ask, Resolver, Trigger},
 };
-use crate::types::{Placement, SandboxId};
+use crate::{
+    telemetry::traces::Cause,
+    types::{Placement, SandboxId},
+};
 
 /// First pause after "still transitioning"; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -69,7 +72,7 @@ async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake: Wake, bell
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
     let outcome = loop {
-        let outcome = call(resolver, &wake).await;
+        let outcome = call(resolver, &wake, trigger.cause.as_ref()).await;
         let again = matches!(outcome, Err(WakeError::Transitioning))
             && started.elapsed() + pause < resolver.limits.hold_timeout;
         if !again {
@@ -87,19 +90,27 @@ async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake: Wake, bell
     landing.land(Event::Resumed { flight, outcome, took });
 }
 
-async fn call<C: Catalog, R: Resumer>(resolver: &Resolver<C, R>, wake: &Wake) -> Result<Placement, WakeError> {
+async fn call<C: Catalog, R: Resumer>(
+    resolver: &Resolver<C, R>,
+    wake: &Wake,
+    cause: Option<&Cause>,
+) -> Result<Placement, WakeError> {
     let started = Instant::now();
+    let span = cause.filter(|_| resolver.resumer.wakes()).map(|cause| cause.wake(&wake.id, wake.credentials.port));
     let answer = timeout(resolver.limits.call_timeout, resolver.resumer.resume(wake)).await;
     let outcome = answer.unwrap_or_else(|_| Err(WakeError::Unavailable("no answer in time".into())));
     if resolver.resumer.wakes() {
         resolver.metrics.wake(outcome_word(&outcome), started.elapsed());
+    }
+    if let Some(span) = span {
+        span.end(outcome_word(&outcome), outcome.is_ok());
     }
     outcome
 }
 
 /// The one line per wake.
 fn tell(wake: &Wake, trigger: &Trigger, held: usize, outcome: &Result<Placement, WakeError>, took: Duration) {
-    let Trigger { client, user_agent, path } = trigger;
+    let Trigger { client, user_agent, path, .. } = trigger;
     let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let word = outcome_word(outcome);
     let (sandbox, port) = (&wake.id, wake.credentials.port.get());

@@ -20,6 +20,8 @@ pub(crate) struct Hold {
     /// Only waiting for a wake is being held now: the exchange is under way, and lookups are made beside it.
     beside: bool,
     since: Option<Instant>,
+    /// When it began to wait, or last did, and whether that is for a wake.
+    began: Option<(Instant, bool)>,
     held: Duration,
 }
 
@@ -36,6 +38,7 @@ impl Hold {
             transitioning: false,
             beside: false,
             since: None,
+            began: None,
             held: Duration::ZERO,
         }
     }
@@ -57,6 +60,16 @@ impl Hold {
         self.held + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
+    /// When it began to wait, or last did, and whether for a wake; otherwise for a lookup.
+    pub(crate) fn last_wait(&self) -> Option<(Instant, bool)> {
+        self.began
+    }
+
+    /// Whether it waits now.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// Whether a wake ended while it was held.
     pub(crate) fn saw_wake(&self) -> bool {
         self.wakes > 0
@@ -69,7 +82,11 @@ impl Hold {
     /// It waits from now on.
     pub(super) fn begin(&mut self, for_wake: bool) {
         if self.since.is_none() && (for_wake || !self.beside) {
-            self.since = Some(Instant::now());
+            let now = Instant::now();
+            (self.since, self.began) = (Some(now), Some((now, false)));
+        }
+        if let Some((_, wake)) = &mut self.began {
+            *wake |= for_wake;
         }
     }
 

@@ -16,7 +16,7 @@ use super::{
     view::{Page, Summary, View},
 };
 use crate::{
-    telemetry::Metrics,
+    telemetry::{Metrics, traces::Cause},
     types::{Credentials, Denial, Generation, Reason, Route, SandboxId},
 };
 
@@ -50,12 +50,13 @@ pub(crate) struct Resolver<C, R> {
     pub(super) lookups: Arc<Semaphore>,
 }
 
-/// Who asks, for the line that a wake leaves in the log.
+/// Who asks, for the line that a wake leaves in the log, and for its span.
 #[derive(Clone, Debug)]
 pub(crate) struct Trigger {
     pub(crate) client: std::net::IpAddr,
     pub(crate) user_agent: Box<str>,
     pub(crate) path: Box<str>,
+    pub(crate) cause: Option<Cause>,
 }
 
 /// What a request wants.

@@ -9,14 +9,17 @@ use std::{
 use dashmap::DashMap;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use metrics_process::Collector;
 
 use super::log;
 
 const HERE: Metadata<'static> = Metadata::new("client_proxy", Level::INFO, None);
 
-/// Seconds; from a cached answer on loopback to the longest hold.
-const BUCKETS: [f64; 16] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// Seconds; from what this proxy alone takes, over the longest hold, to a terminal that is open for an hour.
+const BUCKETS: [f64; 20] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    300.0, 3600.0,
+];
 
 /// hyper passes on three digits.
 const STATUSES: usize = 1000;
@@ -38,6 +41,7 @@ pub(crate) struct Metrics {
     pub(crate) upstream_connections: Gauge,
     pub(crate) http1_connections: Gauge,
     log_lines_dropped: Counter,
+    process: Collector,
 }
 
 /// Who made an answer.
@@ -82,6 +86,7 @@ impl Metrics {
             log_lines_dropped: counter("client_proxy_log_lines_dropped_total"),
             answered: (0..STATUSES).map(|_| OnceLock::new()).collect(),
             requests: DashMap::new(),
+            process: Collector::default(),
             handle: recorder.handle(),
             recorder,
         }))
@@ -131,6 +136,11 @@ impl Metrics {
         self.labelled("client_proxy_upstream_connections_total", vec![Label::new("result", result)]).increment(1);
     }
 
+    /// `client_proxy_spans_total{outcome}`: spans of traces, by what became of them.
+    pub(crate) fn spans(&self, outcome: &'static str) -> Counter {
+        self.labelled("client_proxy_spans_total", vec![Label::new("outcome", outcome)])
+    }
+
     fn labelled(&self, name: &'static str, labels: Vec<Label>) -> Counter {
         self.recorder.register_counter(&Key::from_parts(name, labels), &HERE)
     }
@@ -139,6 +149,7 @@ impl Metrics {
     pub(crate) fn render(&self) -> String {
         // Counted where it happens, for the whole process: nothing here can be asked from there.
         self.log_lines_dropped.absolute(log::lines_dropped());
+        metrics::with_local_recorder(&self.recorder, || self.process.collect());
         self.handle.render()
     }
 
@@ -150,6 +161,7 @@ impl Metrics {
 }
 
 fn describe(recorder: &PrometheusRecorder) {
+    metrics::with_local_recorder(recorder, || Collector::default().describe());
     let counters = [
         ("client_proxy_requests_total", "Requests that ended, by who answered, status and error code"),
         ("client_proxy_coalesced_requests_total", "Requests that waited for a lookup or wake of another request"),
@@ -159,6 +171,7 @@ fn describe(recorder: &PrometheusRecorder) {
         ("client_proxy_retries_total", "Requests sent again, by reason"),
         ("client_proxy_upstream_connections_total", "Dials, by result"),
         ("client_proxy_log_lines_dropped_total", "Log lines that stderr did not take in time"),
+        ("client_proxy_spans_total", "Spans of traces, by what became of them"),
     ];
     let gauges = [
         ("client_proxy_held_requests", "Requests that wait for their sandbox now"),

@@ -1,6 +1,8 @@
-//! Floor 1: what is counted and written down. Every metric and label name is in `metrics`.
+//! Floor 1: what is counted, written down and traced. Every metric and label name is in `metrics`.
 
 pub(crate) mod log;
 pub(crate) mod metrics;
+pub(crate) mod traces;
 
 pub(crate) use metrics::{Gauged, Metrics};
+pub(crate) use traces::Traces;

@@ -174,7 +174,7 @@ fn unknown_names_name_the_nearest_known() {
         ("workers = 1", "workers", "did you mean server.workers?"),
         ("[rest]", "rest", "did you mean catalog.rest?"),
         ("catalog.redis.urls = []", "catalog.redis", "known here: kind, static, rest"),
-        ("[otlp]\nendpoint = ''", "otlp", "known here: server, health, admin, catalog"),
+        ("[metrics]\npath = ''", "metrics", "known here: server, health, admin, catalog"),
         ("server.tls = {}", "server.tls", "known here: listen, workers"),
         // A table that nothing uses is still looked through.
         ("catalog.rest.timeuot = 1", "catalog.rest.timeuot", "did you mean catalog.rest.timeout?"),

@@ -233,6 +233,19 @@ async fn a_request_id_is_kept_or_made_and_goes_up() {
 }
 
 #[tokio::test]
+async fn a_trace_passes_byte_for_byte_valid_or_not() {
+    let mut way = Way::new().await;
+    for parent in ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0-0-00", "ff", "\u{e4}"] {
+        let seen = way.up(&format!("TraceParent: {parent}\r\nTracestate: a=1,b\r\nTracestate: , c=\t2\r\n")).await;
+        assert_eq!((seen.all("traceparent"), seen.all("tracestate")), (vec![parent], vec!["a=1,b", ", c=\t2"]));
+    }
+    let seen = way.up("traceparent: 1\r\ntraceparent: 2\r\n").await;
+    assert_eq!(seen.all("traceparent"), ["1", "2"]);
+    let seen = way.up("").await;
+    assert!(!seen.has("traceparent") && !seen.has("tracestate"), "nobody asked for a trace");
+}
+
+#[tokio::test]
 async fn our_own_request_field_goes_and_the_sandboxs_stay() {
     let mut way = Way::new().await;
     let seen = way

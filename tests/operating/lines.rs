@@ -4,10 +4,11 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::support::{
-    self, REMEMBER, Server, answer,
+    self, REMEMBER, Raw, Server, answer,
     binary::Binary,
     control_plane::{ControlPlane, Gate, KEY, Step},
     count, eventually, get, nodes_at, request, send,
+    wire::node_mode,
 };
 
 const SECRETS: [&str; 5] = [KEY, "envd-t0ken", "traffic-t0ken", "wrong-t0ken", "query-t0ken"];
@@ -127,7 +128,7 @@ async fn a_client_that_left_is_a_line_and_no_error() {
     let proxy = Binary::start(&control.config(&config)).await;
     let gate = Gate::closed();
     control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
-    let mut client = support::Raw::connect(proxy.address).await;
+    let mut client = Raw::connect(proxy.address).await;
     client.write("GET /gone HTTP/1.1\r\nhost: 8000-abc.example.test\r\n\r\n").await;
     control.sandbox("abc").connects_become(1).await;
     drop(client);
@@ -152,11 +153,43 @@ async fn a_long_path_is_cut_in_the_access_line() {
     let mut proxy = Binary::start(&config).await;
     // The cut is not in the middle of a letter.
     for path in ["/".to_owned() + &"x".repeat(5000), "/".to_owned() + &"\u{e9}".repeat(1000), "/short".into()] {
-        let mut client = support::Raw::connect(proxy.address).await;
+        let mut client = Raw::connect(proxy.address).await;
         client.write(support::wire::get(&path)).await;
         client.message().await;
         let line = proxy.access_line().await;
         let told = line["path"].as_str().expect("a path");
         assert!(path.starts_with(told) && told.len() >= path.len().min(1023) && told.len() <= 1024, "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_id_is_the_same_wherever_it_is_told() {
+    let node = Server::start(async |request| answer(200, request.headers()["x-request-id"].as_bytes().to_vec())).await;
+    let mut proxy = Binary::start(&node_mode(node.address, "")).await;
+    let long = "a".repeat(129);
+    for (given, kept) in [
+        ("mine-1/2:3", true),
+        (&long[1..], true),
+        ("", false),
+        ("a b", false),
+        ("a\tb", false),
+        ("\u{e4}", false),
+        (&long, false),
+    ] {
+        for host in ["8000-abc", "8000-nobody"] {
+            let mut client = Raw::connect(proxy.address).await;
+            client.write(format!("GET / HTTP/1.1\r\nHost: {host}.example.test\r\nX-Request-Id: {given}\r\n\r\n")).await;
+            let answer = client.message().await;
+            // Upstream and back, or in our own answer's head, which tells the same as its body.
+            let told = if answer.head.status() == 200 {
+                answer.text()
+            } else {
+                answer.refusal();
+                answer.head.one("x-request-id").to_owned()
+            };
+            assert_eq!(told == given, kept, "{given:?} became {told:?}");
+            assert!((1..=128).contains(&told.len()) && told.bytes().all(|byte| byte.is_ascii_graphic()), "{told:?}");
+            assert_eq!(proxy.access_line().await["request_id"], told, "{given:?}");
+        }
     }
 }

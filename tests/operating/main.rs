@@ -6,5 +6,7 @@ mod drain;
 mod lines;
 mod operators;
 mod process;
+mod reference;
 #[path = "../support/mod.rs"]
 mod support;
+mod traces;

@@ -31,6 +31,7 @@ use tokio::{
 };
 
 pub mod binary;
+pub mod collector;
 pub mod control_plane;
 pub mod wire;
 mod world;

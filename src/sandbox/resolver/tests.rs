@@ -83,7 +83,7 @@ fn resolver(script: &Script) -> Arc<Resolver<Script, Script>> {
 async fn resolve(resolver: &Arc<Resolver<Script, Script>>, hold: &mut Hold) -> Result<Arc<Route>, Unresolved> {
     let sandbox = SandboxId::new("a").expect("an id");
     let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
-    let trigger = || Trigger { client: [127, 0, 0, 1].into(), user_agent: "".into(), path: "/".into() };
+    let trigger = || Trigger { client: [127, 0, 0, 1].into(), user_agent: "".into(), path: "/".into(), cause: None };
     let ask = Ask { sandbox: &sandbox, credentials: &credentials, trigger: &trigger, doubts: false };
     resolver.resolve(&ask, hold, Instant::now()).await
 }
