@@ -12,7 +12,10 @@ use axum::{
 };
 use serde::Serialize;
 
+pub(crate) use self::settings::Settings;
 use crate::types::{SandboxId, Secret};
+
+mod settings;
 
 /// What these listeners show; the process provides it.
 pub(crate) trait Insight: Send + Sync + 'static {
@@ -39,18 +42,16 @@ pub(crate) fn health<I: Insight>(insight: Arc<I>) -> Router {
 }
 
 /// Everything of [`health`], and what operators ask. With a token, every request must carry it.
-pub(crate) fn admin<I: Insight>(insight: Arc<I>, token: Option<Secret>) -> Router {
+pub(crate) fn admin<I: Insight, S: Settings>(insight: Arc<I>, settings: Arc<S>) -> Router {
     let router = Router::new()
         .route("/sandboxes/{id}", get(sandbox::<I>).delete(forget::<I>))
         .with_state(insight.clone())
+        .merge(settings::pages(settings.clone()))
         .merge(health(insight));
-    match token {
-        Some(token) => router.layer(middleware::from_fn(move |request: Request, next: Next| {
-            let allowed = carries(&request, &token);
-            async move { if allowed { next.run(request).await } else { unauthorized() } }
-        })),
-        None => router,
-    }
+    router.layer(middleware::from_fn(move |request: Request, next: Next| {
+        let allowed = settings.admin_token().is_none_or(|token| carries(&request, &token));
+        async move { if allowed { next.run(request).await } else { unauthorized() } }
+    }))
 }
 
 fn carries(request: &Request, token: &Secret) -> bool {

@@ -3,9 +3,12 @@
 use std::{future::poll_fn, io, net::SocketAddr, sync::Arc, task::Poll, time::Duration};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
+use tokio::{net::TcpListener, time::sleep};
 
-use super::worker::{Accepted, Inbox};
+use super::{
+    room::Room,
+    worker::{Accepted, Inbox},
+};
 use crate::shutdown::Shutdown;
 
 /// Connections that the kernel completes while nobody accepts; it is capped by `net.core.somaxconn`.
@@ -27,26 +30,25 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts until the shutdown closes the doors. `room`: one permit per connection. One loop for all
-/// listeners: nothing is accepted without a permit, and a permit waits for whichever client is first.
-pub(crate) async fn accept(listeners: Vec<TcpListener>, workers: Vec<Inbox>, room: Arc<Semaphore>, shutdown: Shutdown) {
+/// Accepts until the shutdown closes the doors. `room`: one place per connection. One loop for all
+/// listeners: nothing is accepted without a place, and a place waits for whichever client is first.
+pub(crate) async fn accept(listeners: Vec<TcpListener>, workers: Vec<Inbox>, room: Arc<Room>, shutdown: Shutdown) {
     let mut turn = 0_usize;
     loop {
-        let permit = tokio::select! {
-            permit = room.clone().acquire_owned() => permit,
+        let place = tokio::select! {
+            place = room.take() => place,
             () = shutdown.closing().cancelled() => return,
         };
-        // Nobody closes the semaphore.
-        let Ok(permit) = permit else { return };
         turn = turn.wrapping_add(1);
         let accepted = tokio::select! {
             accepted = accept_one(&listeners, turn) => accepted,
+            () = room.resized() => continue,
             () = shutdown.closing().cancelled() => return,
         };
         match accepted {
             Ok((socket, peer)) => {
                 if let Some(worker) = workers.iter().min_by_key(|worker| worker.load()) {
-                    worker.give(Accepted { socket, peer, permit, tracked: shutdown.track() });
+                    worker.give(Accepted { socket, peer, place, tracked: shutdown.track() });
                 }
             }
             Err(error) if is_of_one_connection(&error) => {}

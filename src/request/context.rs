@@ -59,14 +59,15 @@ const WORTH_TELLING: Duration = Duration::from_millis(1);
 
 impl Context {
     pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, client: IpAddr) -> Self {
+        let terms = site.terms.load();
         Self {
             started: Instant::now(),
             request_id: request_id(&head.headers),
             client,
             method: head.method.clone(),
-            path: (site.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
+            path: (terms.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
             target: None,
-            hold: Hold::new(site.hold_timeout),
+            hold: Hold::new(terms.hold_timeout),
             woken: None,
             answer: None,
             bytes: 0,
@@ -162,7 +163,7 @@ impl Drop for Context {
         if !held.is_zero() {
             metrics.hold_duration.record(held);
         }
-        let wanted = match self.site.access {
+        let wanted = match self.site.terms.load().access {
             AccessLog::All => true,
             // A client that leaves is not an error.
             AccessLog::Errors => self.ended == Ended::BySandbox || (!error.is_empty() && status != CLIENT_CLOSED),

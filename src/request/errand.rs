@@ -146,7 +146,7 @@ impl<'a, C: Catalog, R: Resumer> Errand<'a, C, R> {
         };
         let begun = Instant::now();
         let sending = self.handler.forwarder.send(&mut self.head, &self.upload, &destination);
-        let sent = match (site.mode, site.response_header_timeout) {
+        let sent = match (site.mode, site.terms.load().response_header_timeout) {
             (Mode::Node, None) => sending.await,
             (Mode::Node, limit) => tokio::select! {
                 biased;
@@ -247,7 +247,7 @@ async fn attend<C: Catalog, R: Resumer>(
     context: &mut Context,
 ) -> Result<Result<Response<Download>, SendError>, Failure> {
     let mut sending = pin!(sending);
-    let limit = handler.site.response_header_timeout;
+    let limit = handler.site.terms.load().response_header_timeout;
     let mut generation = route.generation;
     let mut give_up = pin!(silence(limit, upload));
     loop {
@@ -255,9 +255,9 @@ async fn attend<C: Catalog, R: Resumer>(
             biased;
             sent = &mut sending => return Ok(sent),
             () = &mut give_up => return Err(Failure::UpstreamTimeout),
-            () = sleep(handler.site.look_again) => {}
+            () = sleep(handler.site.terms.load().look_again) => {}
         }
-        context.hold.renew(handler.site.hold_timeout);
+        context.hold.renew(handler.site.terms.load().hold_timeout);
         let found = tokio::select! {
             biased;
             sent = &mut sending => Err(sent),

@@ -47,7 +47,7 @@ async fn locate<C: Catalog, R: Resumer>(landing: Landing<C, R>) {
         let _turn = resolver.lookups.acquire().await;
         resolver.catalog.locate(sandbox).await
     };
-    let answer = timeout(resolver.limits.lookup_timeout, call).await;
+    let answer = timeout(resolver.limits.load().lookup_timeout, call).await;
     let outcome = answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into())));
     resolver.metrics.lookup(match &outcome {
         Ok(Located::Running(_)) => "running",
@@ -70,7 +70,7 @@ async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake: Wake, bell
     let outcome = loop {
         let outcome = call(resolver, &wake).await;
         let again = matches!(outcome, Err(WakeError::Transitioning))
-            && started.elapsed() + pause < resolver.limits.hold_timeout;
+            && started.elapsed() + pause < resolver.limits.load().hold_timeout;
         if !again {
             break outcome;
         }
@@ -88,7 +88,7 @@ async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake: Wake, bell
 
 async fn call<C: Catalog, R: Resumer>(resolver: &Resolver<C, R>, wake: &Wake) -> Result<Placement, WakeError> {
     let started = Instant::now();
-    let answer = timeout(resolver.limits.call_timeout, resolver.resumer.resume(wake)).await;
+    let answer = timeout(resolver.limits.load().call_timeout, resolver.resumer.resume(wake)).await;
     let outcome = answer.unwrap_or_else(|_| Err(WakeError::Unavailable("no answer in time".into())));
     if resolver.resumer.wakes() {
         resolver.metrics.wake(outcome_word(&outcome), started.elapsed());

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use dashmap::{DashMap, Entry as Place};
 use tokio::{sync::Notify, time::Instant};
 
@@ -17,8 +18,8 @@ use crate::types::{Route, SandboxId};
 
 pub(crate) struct Table {
     map: DashMap<SandboxId, Slot>,
-    policy: Policy,
-    max_entries: usize,
+    policy: ArcSwap<Policy>,
+    max_entries: AtomicUsize,
     /// Flights and generations are numbered from it; never reused.
     serial: AtomicU64,
     entries: AtomicUsize,
@@ -42,8 +43,8 @@ impl Table {
         Self {
             // Many small shards: a sweep locks one at a time, and a worker that reads it waits.
             map: DashMap::with_shard_amount(SHARDS),
-            policy,
-            max_entries,
+            policy: ArcSwap::from_pointee(policy),
+            max_entries: max_entries.into(),
             serial: AtomicU64::new(1),
             entries: AtomicUsize::new(0),
             born: Instant::now(),
@@ -51,10 +52,18 @@ impl Table {
         }
     }
 
+    /// From now on these hold, also for what is known already.
+    pub(crate) fn adjust(&self, policy: Policy, max_entries: usize) {
+        self.policy.store(policy.into());
+        self.max_entries.store(max_entries, Relaxed);
+        // The bound may be below what there is.
+        self.crowded.notify_one();
+    }
+
     /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked.
     pub(crate) fn route(&self, id: &SandboxId, now: Instant) -> Option<std::sync::Arc<Route>> {
         let slot = self.map.get(id)?;
-        let route = slot.entry.route(now, &self.policy)?.clone();
+        let route = slot.entry.route(now, &self.policy.load())?.clone();
         slot.wanted.store(self.millis(now), Relaxed);
         Some(route)
     }
@@ -63,7 +72,7 @@ impl Table {
     pub(crate) fn apply(&self, id: &SandboxId, event: Event<'_>, now: Instant) -> Option<Act> {
         let step = Step { now, serial: self.serial.fetch_add(1, Relaxed) };
         if !matches!(event, Event::Wanted(_)) {
-            return Some(self.map.get_mut(id)?.entry.on(event, step, &self.policy));
+            return Some(self.map.get_mut(id)?.entry.on(event, step, &self.policy.load()));
         }
         let mut slot = match self.map.entry(id.clone()) {
             Place::Occupied(slot) => slot.into_ref(),
@@ -75,7 +84,7 @@ impl Table {
             }
         };
         slot.wanted.store(self.millis(now), Relaxed);
-        Some(slot.entry.on(event, step, &self.policy))
+        Some(slot.entry.on(event, step, &self.policy.load()))
     }
 
     /// What operators may see of it.
@@ -96,7 +105,8 @@ impl Table {
             return;
         }
         self.forget(|slot| !slot.entry.is_route());
-        let mut excess = self.entries.load(Relaxed).saturating_sub(self.max_entries - self.max_entries / 8);
+        let max_entries = self.max_entries.load(Relaxed);
+        let mut excess = self.entries.load(Relaxed).saturating_sub(max_entries - max_entries / 8);
         if excess > 0 {
             let mut idle: Vec<_> = self.map.iter().map(|slot| self.idle(&slot, now)).collect();
             idle.sort_unstable();
@@ -129,7 +139,8 @@ impl Table {
 
     /// A sixteenth below the bound, so that the bound holds while the sweep runs.
     fn crowded_at(&self) -> usize {
-        self.max_entries - self.max_entries / 16
+        let max_entries = self.max_entries.load(Relaxed);
+        max_entries - max_entries / 16
     }
 }
 

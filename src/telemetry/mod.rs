@@ -2,5 +2,9 @@
 
 pub(crate) mod log;
 pub(crate) mod metrics;
+mod verbosity;
 
-pub(crate) use metrics::{Gauged, Metrics};
+pub(crate) use self::{
+    metrics::{Gauged, Metrics},
+    verbosity::Verbosity,
+};

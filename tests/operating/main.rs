@@ -4,5 +4,7 @@ mod drain;
 mod lines;
 mod operators;
 mod process;
+mod reload;
+mod settings;
 #[path = "../support/mod.rs"]
 mod support;

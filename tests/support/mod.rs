@@ -61,7 +61,7 @@ impl Proxy {
         .into_iter()
         .collect();
         let loaded = Config::load(toml.as_bytes(), &environment).unwrap_or_else(|faults| panic!("{faults}"));
-        let app = App::start(loaded.config, None).expect("a proxy");
+        let app = App::start(loaded, None).expect("a proxy");
         let addresses = app.addresses().clone();
         Self {
             app,
