@@ -57,14 +57,16 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use tokio_util::future::FutureExt as _;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn places_are_bounded_also_when_their_number_changes() {
         let room = Room::new(2);
-        let full = async |room: &Arc<Room>| room.take().timeout(std::time::Duration::from_secs(1)).await.is_err();
+        let full = async |room: &Arc<Room>| timeout(Duration::from_secs(1), room.take()).await.is_err();
         let (first, second) = (room.take().await, room.take().await);
         assert!(full(&room).await);
         room.resize(1);
