@@ -276,10 +276,10 @@ mod tests {
     #[test]
     fn the_readme_names_the_live_keys() {
         let readme = include_str!("../../README.md");
-        let line = readme.lines().skip_while(|line| !line.contains("**SIGHUP**"));
-        let told: String = line.take_while(|line| !line.starts_with("- **SIGTERM**")).collect();
-        let live: Vec<_> = told.split('`').skip(1).step_by(2).filter(|word| word.contains('.')).collect();
-        let names: Vec<_> = LIVE.iter().map(|name| name.trim_end_matches('.')).collect();
-        assert_eq!(live, names);
+        let section = readme.lines().skip_while(|line| !line.contains("**SIGHUP**"));
+        let told: String = section.take_while(|line| !line.starts_with("- **SIGTERM**")).collect();
+        let named: Vec<_> = told.split('`').skip(1).step_by(2).filter(|word| word.contains('.')).collect();
+        let live: Vec<_> = LIVE.iter().map(|name| name.trim_end_matches('.')).collect();
+        assert_eq!(named, live);
     }
 }

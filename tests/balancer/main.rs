@@ -98,19 +98,17 @@ impl Balancer {
     async fn start(instances: &[Instance]) -> Self {
         let ip = own_ip();
         let address = SocketAddr::new(ip.parse().expect("an address"), free_port(&ip));
-        let servers: String = instances
-            .iter()
-            .map(|one| {
-                let health = one.health;
-                format!("    server {} {} addr {} port {}\n", one.name, one.proxy, health.ip(), health.port())
-            })
-            .collect();
+        let line = |one: &Instance| {
+            let health = one.health;
+            format!("    server {} {} addr {} port {}", one.name, one.proxy, health.ip(), health.port())
+        };
+        let servers = instances.iter().map(line).collect::<Vec<_>>().join("\n");
         let text = format!(
             "global\n    maxconn 2000\n\
              defaults\n    mode http\n    timeout connect 2s\n    timeout client 30s\n    timeout server 30s\n    retries 0\n\
              frontend edge\n    bind {address}\n    stats enable\n    stats uri /balancer\n    default_backend proxies\n\
              backend proxies\n    balance roundrobin\n    option httpchk GET /healthz/ready\n\
-             \x20   default-server check inter 100ms fall 2 rise 1\n{servers}"
+             \x20   default-server check inter 100ms fall 2 rise 1\n{servers}\n"
         );
         let config = NamedTempFile::new().expect("a file");
         std::fs::write(config.path(), text).expect("a file that takes it");

@@ -229,8 +229,8 @@ async fn an_answer_that_streams_ends_at_the_cut() {
     assert!(!proxy.app.drain().await);
     client.is_left().await;
     upstream.is_left().await;
-    // And when the proxy is dropped.
-    let proxy = node.proxy();
+    // And when the proxy is dropped, without a drain.
+    let proxy = node.proxy_with("shutdown.drain_delay = \"1h\"");
     let (mut client, mut upstream) = streaming(&proxy).await;
     drop(proxy);
     client.is_left().await;

@@ -1,14 +1,11 @@
 //! SIGHUP to the real program: what is live changes, what is not is named, and nothing breaks.
 
-use std::time::Duration;
-
 use http_body_util::Full;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use crate::support::{
-    self, Answer, PATIENCE, Raw, Server, answer,
+    self, Answer, Raw, Server, answer,
     binary::Binary,
     control_plane::{ControlPlane, Gate, Step},
     count, eventually, get, nodes_at, request, send,
@@ -293,8 +290,7 @@ async fn a_storm_of_hangups_and_one_during_the_drain_do_no_harm() {
     proxy.signal(Signal::TERM);
     eventually("it drains", async || get(proxy.health, "/").await.status == 503).await;
     reloads(&proxy, &config("resume.max_held = 3"), "resume.max_held").await;
-    assert!(matches!(timeout(Duration::from_millis(100), proxy.end()).await, Err(_)), "it waits for the request");
     upstream.write(wire::OK).await;
     assert_eq!(client.message().await.text(), "ok");
-    assert_eq!(timeout(PATIENCE, proxy.end()).await.expect("an end in time").code(), Some(0));
+    assert_eq!(proxy.end().await.code(), Some(0));
 }

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use super::eventually;
+use super::{control_plane::KEY, eventually};
 
 const ANYWHERE: &str =
     "server.listen = [\"127.0.0.1:0\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"";
@@ -194,9 +194,18 @@ impl Binary {
     }
 }
 
+/// What tests call their secrets, whichever test it is.
+const SECRETS: [&str; 3] = [KEY, "a5ecret", "t0ken"];
+
 impl Drop for Binary {
+    /// Whatever a test did: no secret of it was written.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if !std::thread::panicking() {
+            let written = self.stderr();
+            let line = written.lines().find(|line| SECRETS.iter().any(|secret| line.contains(secret)));
+            assert_eq!(line, None, "a secret in the log");
+        }
     }
 }
