@@ -248,7 +248,7 @@ pub(super) async fn on_hangup(mut hangups: Signal, settings: Arc<Settings>, sour
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Environment;
+    use crate::{app::App, config::Environment};
 
     /// Every key is in use in one of these.
     fn all_keys() -> Vec<String> {
@@ -270,6 +270,30 @@ mod tests {
         }
         for name in LIVE.iter().chain(RESTART) {
             assert!(all.iter().any(|key| stands_in(&[name], key)), "{name} is no key");
+        }
+    }
+
+    #[test]
+    fn an_admin_listener_that_others_reach_keeps_its_token() {
+        for (address, token, want) in [
+            ("0.0.0.0:0", "", Some("old")),
+            ("0.0.0.0:0", "new", Some("new")),
+            ("127.0.0.1:0", "", None),
+            ("127.0.0.1:0", "new", Some("new")),
+        ] {
+            let load = |admin: &str, token: &str| {
+                let text = format!(
+                    "server.listen = ['127.0.0.1:0']\nhealth.listen = '127.0.0.1:0'\n\
+                     admin = {{ listen = '{admin}', token = '{token}' }}"
+                );
+                let loaded = Config::load(text.as_bytes(), &Environment::default());
+                loaded.unwrap_or_else(|faults| panic!("{faults}"))
+            };
+            let app = App::start(load(address, "old"), None).expect("a proxy");
+            // Wherever the file would have it, the listener stays where it is.
+            app.settings.take(load("127.0.0.1:0", token));
+            let needed = admin::Settings::admin_token(&*app.settings);
+            assert_eq!(needed.as_ref().map(Secret::expose), want.map(str::as_bytes), "{address} {token}");
         }
     }
 
