@@ -11,44 +11,48 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use tokio::{net::TcpListener, runtime::Runtime, sync::Semaphore};
+use arc_swap::ArcSwap;
+use tokio::{net::TcpListener, runtime::Runtime, signal::unix::Signal};
 use tokio_util::sync::CancellationToken;
 
 use self::{
     doors::Doors,
-    server::{Finder, Parts},
+    reload::{Receivers, Settings},
+    server::{Finder, Parts, limits, patience},
     signals::Signals,
 };
 use crate::{
-    config::{self, Config, Loaded, LogFormat},
+    config::{self, Loaded, LogFormat},
     control::{AnyCatalog, AnyResumer},
     edge::{
         admin, listener, operators,
-        watch::Patience,
+        room::Room,
         worker::{self, Tools},
     },
     forward::ListenerGuard,
-    sandbox::{Limits, Policy, Resolver},
+    sandbox::Resolver,
     shutdown::Shutdown,
-    telemetry::{self, Metrics, Traces},
+    telemetry::{self, Metrics, Traces, Verbosity},
 };
 
 mod descriptors;
 #[cfg(feature = "dev")]
 mod dev;
 mod doors;
+mod reload;
 mod server;
 mod signals;
 
 #[cfg(feature = "dev")]
 pub use self::dev::dev;
+pub use self::reload::Source;
 pub use crate::control::install_tls_provider;
 
 /// A running proxy.
 pub struct App {
     addresses: Addresses,
     shutdown: Shutdown,
-    limits: config::Shutdown,
+    settings: Arc<Settings>,
     /// Serves the admin pages and owns every connection to the control plane.
     control: Option<Runtime>,
     workers: Vec<JoinHandle<()>>,
@@ -76,11 +80,12 @@ const LAST_SPANS: Duration = Duration::from_secs(3);
 const LAST_SPANS_CUT: Duration = Duration::from_secs(1);
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Serves until SIGTERM or SIGINT, then drains; a second signal ends at once.
+/// Serves until SIGTERM or SIGINT, then drains; a second signal ends at once. At SIGHUP the configuration is read
+/// again from its `source`, and what can change meanwhile does.
 ///
 /// # Errors
 /// An address that cannot be bound, or a resource that cannot be had.
-pub fn run(loaded: Loaded) -> anyhow::Result<()> {
+pub fn run(loaded: Loaded, source: Source) -> anyhow::Result<()> {
     // The last to be dropped: an error is in the log before it is told as the program's own.
     let _log = start_log(&loaded.config.log)?;
     for warning in &loaded.warnings {
@@ -89,10 +94,13 @@ pub fn run(loaded: Loaded) -> anyhow::Result<()> {
     descriptors::raise(&loaded.config);
     let control = control_runtime()?;
     // Before anything is listened on: whoever is served sees the drain.
-    let signals = catch_signals(&control)?;
+    let (signals, hangups) = catch_signals(&control)?;
     let doors = Doors::open(&loaded.config)?;
-    let app = App::wire(control, doors, loaded.config, None)?;
-    let grace = app.limits.grace();
+    let grace = loaded.config.shutdown.grace();
+    let app = App::wire(control, doors, loaded, None)?;
+    if let Some(control) = &app.control {
+        control.spawn(reload::on_hangup(hangups, app.settings.clone(), source));
+    }
     tracing::info!(addresses = ?app.addresses, grace_seconds = grace.as_secs(), "serving; a platform must give this grace");
     app.until_told(signals)
 }
@@ -106,9 +114,9 @@ fn control_runtime() -> anyhow::Result<Runtime> {
         .context("cannot start the control runtime")
 }
 
-fn catch_signals(runtime: &Runtime) -> anyhow::Result<Signals> {
+fn catch_signals(runtime: &Runtime) -> anyhow::Result<(Signals, Signal)> {
     let _inside = runtime.enter();
-    Signals::catch().context("cannot listen for signals")
+    signals::catch().context("cannot listen for signals")
 }
 
 fn start_log(log: &config::Log) -> anyhow::Result<telemetry::log::Log> {
@@ -125,17 +133,18 @@ impl App {
     ///
     /// # Errors
     /// An address that cannot be bound, or a resource that cannot be had. Nothing runs then.
-    pub fn start(config: Config, guard: Option<Arc<dyn ListenerGuard>>) -> anyhow::Result<Self> {
-        let doors = Doors::open(&config)?;
-        Self::wire(control_runtime()?, doors, config, guard)
+    pub fn start(loaded: Loaded, guard: Option<Arc<dyn ListenerGuard>>) -> anyhow::Result<Self> {
+        let doors = Doors::open(&loaded.config)?;
+        Self::wire(control_runtime()?, doors, loaded, guard)
     }
 
     fn wire(
         control: Runtime,
         doors: Doors,
-        config: Config,
+        loaded: Loaded,
         guard: Option<Arc<dyn ListenerGuard>>,
     ) -> anyhow::Result<Self> {
+        let config = &loaded.config;
         install_tls_provider();
         // Listeners belong to this runtime.
         let inside = control.enter();
@@ -154,7 +163,7 @@ impl App {
         let finder: Arc<Finder> = Resolver::new(
             AnyCatalog::new(&config.catalog)?,
             AnyResumer::new(&config.resume)?,
-            limits(&config),
+            limits(config),
             metrics.clone(),
             control.handle().clone(),
         );
@@ -165,10 +174,10 @@ impl App {
         let vitals = Arc::new(admin::Vitals { metrics: metrics.clone(), shutdown: shutdown.clone(), reached });
         let pages = admin::sandboxes::pages(finder.clone());
 
-        let parts = Parts::new(&config, guard, finder, metrics.clone(), traces.clone(), &shutdown);
-        let patience = Patience { head: config.server.header_read_timeout, idle: config.server.idle_timeout };
+        let parts = Parts::new(config, guard, finder.clone(), metrics.clone(), traces.clone(), &shutdown);
+        let patience = Arc::new(ArcSwap::from_pointee(patience(config)));
         let broken = CancellationToken::new();
-        let tools = Tools { patience, shutdown: shutdown.clone(), metrics, broken: broken.clone() };
+        let tools = Tools { patience: patience.clone(), shutdown: shutdown.clone(), metrics, broken: broken.clone() };
         let count = match config.server.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
@@ -181,14 +190,18 @@ impl App {
             workers.push(worker);
         }
 
-        let room = Arc::new(Semaphore::new(config.server.max_connections.min(Semaphore::MAX_PERMITS)));
-        control.spawn(listener::accept(proxy, inboxes, room, shutdown.clone()));
+        let room = Room::new(config.server.max_connections);
+        control.spawn(listener::accept(proxy, inboxes, room.clone(), shutdown.clone()));
+        let verbosity = Verbosity::new(config.log.filter.clone());
+        let receivers = Receivers { site: parts.site, finder, patience, room, verbosity };
+        let settings = Settings::new(loaded, receivers);
         control.spawn(operators::serve(health, admin::health(vitals.clone())));
         if let Some(socket) = admin {
-            control.spawn(operators::serve(socket, admin::admin(vitals, pages, config.admin.token.clone())));
+            let pages = pages.merge(admin::settings::pages(settings.clone()));
+            control.spawn(operators::serve(socket, admin::admin(vitals, pages, settings.clone())));
         }
         let addresses = doors.addresses;
-        Ok(Self { addresses, shutdown, limits: config.shutdown, control: Some(control), workers, traces, broken })
+        Ok(Self { addresses, shutdown, settings, control: Some(control), workers, traces, broken })
     }
 
     /// Where it listens.
@@ -238,7 +251,8 @@ impl App {
 
     /// Drains as after SIGTERM; whether everything ended in time.
     pub async fn drain(&self) -> bool {
-        self.shutdown.drain(self.limits.drain_delay, self.limits.drain_timeout).await
+        let config::Shutdown { drain_delay, drain_timeout } = self.settings.shutdown();
+        self.shutdown.drain(drain_delay, drain_timeout).await
     }
 }
 
@@ -255,26 +269,6 @@ impl Drop for App {
         if let Some(control) = self.control.take() {
             control.shutdown_background();
         }
-    }
-}
-
-fn limits(config: &Config) -> Limits {
-    let Config { cache, resume, .. } = config;
-    Limits {
-        policy: Policy {
-            ttl: cache.ttl,
-            stale_if_error: cache.stale_if_error,
-            negative_ttl: cache.negative_ttl,
-            max_held_per_sandbox: resume.max_held_per_sandbox,
-        },
-        max_entries: cache.max_entries,
-        max_held: resume.max_held,
-        hold_timeout: resume.hold_timeout,
-        lookup_timeout: match &config.catalog {
-            config::Catalog::Static(_) => Duration::from_secs(1),
-            config::Catalog::Rest(rest) => rest.timeout,
-        },
-        call_timeout: resume.call_timeout,
     }
 }
 
@@ -298,15 +292,16 @@ async fn probe(finder: Arc<Finder>, reached: Arc<AtomicBool>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Environment;
+    use crate::config::{Config, Environment};
 
     #[test]
     fn a_dead_worker_ends_the_process_as_a_failure() {
         let text = b"server.listen = [\"127.0.0.1:0\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"\"";
-        let config = Config::load(text, &Environment::default()).unwrap_or_else(|faults| panic!("{faults}")).config;
-        let (control, doors) = (control_runtime().expect("a runtime"), Doors::open(&config).expect("free ports"));
-        let signals = catch_signals(&control).expect("signals");
-        let app = App::wire(control, doors, config, None).expect("a proxy");
+        let loaded = Config::load(text, &Environment::default()).unwrap_or_else(|faults| panic!("{faults}"));
+        let (control, doors) =
+            (control_runtime().expect("a runtime"), Doors::open(&loaded.config).expect("free ports"));
+        let (signals, _) = catch_signals(&control).expect("signals");
+        let app = App::wire(control, doors, loaded, None).expect("a proxy");
         app.broken.cancel();
         assert!(app.until_told(signals).expect_err("a failure").to_string().contains("a worker died"));
     }

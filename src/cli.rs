@@ -90,9 +90,9 @@ pub(crate) enum Command {
 }
 
 /// Serves until told to end.
-pub(crate) fn run(file: &Path) -> ExitCode {
-    match load(file) {
-        Ok(loaded) => exit(app::run(loaded)),
+pub(crate) fn run(file: PathBuf) -> ExitCode {
+    match load(&file) {
+        Ok(loaded) => exit(app::run(loaded, Box::new(move || read(&file)))),
         Err(code) => code,
     }
 }
@@ -165,13 +165,18 @@ fn ask(url: Url) -> anyhow::Result<reqwest::StatusCode> {
 
 /// The configuration, or the exit code after its faults were printed.
 fn load(file: &Path) -> Result<Loaded, ExitCode> {
+    read(file).map_err(|wrong| fail(MISUSED, wrong))
+}
+
+/// The configuration, or all that is wrong with it.
+fn read(file: &Path) -> Result<Loaded, String> {
     let name = file.display();
-    let text = std::fs::read(file).map_err(|error| fail(MISUSED, format_args!("cannot read {name}: {error}")))?;
+    let text = std::fs::read(file).map_err(|error| format!("cannot read {name}: {error}"))?;
     let env: Environment = std::env::vars_os().collect();
     Config::load(&text, &env).map_err(|faults| {
         let count = faults.0.len();
         let noun = if count == 1 { "fault" } else { "faults" };
-        fail(MISUSED, format_args!("{name} has {count} {noun}:\n{faults}"))
+        format!("{name} has {count} {noun}:\n{faults}")
     })
 }
 

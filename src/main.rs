@@ -15,7 +15,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match (arguments.command, arguments.config) {
-        (Some(Command::Run { config }), _) | (None, Some(config)) => cli::run(&config),
+        (Some(Command::Run { config }), _) | (None, Some(config)) => cli::run(config),
         (Some(Command::Check { config }), _) => cli::check(&config),
         (Some(Command::Health { url }), _) => cli::health(url),
         #[cfg(feature = "dev")]

@@ -26,7 +26,8 @@ impl ListenerGuard for crate::dev::ListenerGuard {
 pub fn dev(options: &Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // Before there is a sandbox: none may outlive a signal.
-    let signals = catch_signals(&runtime)?;
+    let (signals, hangup) = catch_signals(&runtime)?;
+    let signals = signals.end_with_terminal(hangup);
     let playground = runtime.block_on(Playground::start(options))?;
     let outcome = serve(options, &playground, &runtime, signals);
     runtime.block_on(playground.shutdown());
@@ -44,7 +45,7 @@ fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut sign
     }
     let _log = start_log(&loaded.config.log)?;
     descriptors::raise(&loaded.config);
-    let app = App::start(loaded.config, Some(Arc::new(playground.listener_guard())))?;
+    let app = App::start(loaded, Some(Arc::new(playground.listener_guard())))?;
     let bound = app.addresses();
     let at = Addresses {
         api: playground.api_addr(),

@@ -2,17 +2,18 @@
 
 use std::{future::Future, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
 use crate::{
-    config::{Config, Mode},
+    config::{Catalog, Config, Mode},
     control::{AnyCatalog, AnyResumer},
-    edge::{conn::Serve, worker::Upkeep},
+    edge::{conn::Serve, watch::Patience, worker::Upkeep},
     forward::{DialRules, Forwarder, ListenerGuard, Quota, headers::Peer},
-    request::{Handler, Reply, Site},
+    request::{Handler, Reply, Site, Terms},
     route::Rules,
-    sandbox::Resolver,
+    sandbox::{Limits, Policy, Resolver},
     shutdown::Shutdown,
     telemetry::{Metrics, Traces, metrics::Origin},
 };
@@ -23,7 +24,7 @@ pub(super) type Finder = Resolver<AnyCatalog, AnyResumer>;
 /// What a worker's server is made of, on the worker's own thread.
 #[derive(Clone)]
 pub(super) struct Parts {
-    site: Arc<Site>,
+    pub(super) site: Arc<Site>,
     finder: Arc<Finder>,
     rules: DialRules,
     idle_timeout: Duration,
@@ -39,7 +40,7 @@ impl Parts {
         traces: Option<Arc<Traces>>,
         shutdown: &Shutdown,
     ) -> Self {
-        let Config { server, upstream, cache, resume, log, .. } = config;
+        let Config { server, upstream, .. } = config;
         let site = Arc::new(Site {
             rules: Rules {
                 domains: server.domains.clone(),
@@ -50,16 +51,10 @@ impl Parts {
             mode: upstream.mode,
             address: upstream.address.clone(),
             rewrite_shared_host: upstream.rewrite_shared_host,
-            hold_timeout: resume.hold_timeout,
-            response_header_timeout: upstream.response_header_timeout,
-            look_again: cache.ttl,
-            quota: Quota::new(match upstream.mode {
-                Mode::Direct => upstream.max_connections_per_sandbox,
-                Mode::Node => 0,
-            }),
+            terms: ArcSwap::from_pointee(terms(config)),
+            quota: Quota::new(quota(config)),
             metrics: metrics.clone(),
             traces,
-            access: log.access,
             shutdown: shutdown.clone(),
         });
         let rules = DialRules {
@@ -75,6 +70,46 @@ impl Parts {
     pub(super) fn server(self) -> Server {
         let forwarder = Rc::new(Forwarder::new(self.rules, self.idle_timeout, self.metrics));
         Server(Handler { site: self.site, resolver: self.finder, forwarder })
+    }
+}
+
+pub(super) fn terms(config: &Config) -> Terms {
+    Terms {
+        hold_timeout: config.resume.hold_timeout,
+        response_header_timeout: config.upstream.response_header_timeout,
+        look_again: config.cache.ttl,
+        access: config.log.access,
+    }
+}
+
+pub(super) fn quota(config: &Config) -> usize {
+    match config.upstream.mode {
+        Mode::Direct => config.upstream.max_connections_per_sandbox,
+        Mode::Node => 0,
+    }
+}
+
+pub(super) fn patience(config: &Config) -> Patience {
+    Patience { head: config.server.header_read_timeout, idle: config.server.idle_timeout }
+}
+
+pub(super) fn limits(config: &Config) -> Limits {
+    let Config { cache, resume, .. } = config;
+    Limits {
+        policy: Policy {
+            ttl: cache.ttl,
+            stale_if_error: cache.stale_if_error,
+            negative_ttl: cache.negative_ttl,
+            max_held_per_sandbox: resume.max_held_per_sandbox,
+        },
+        max_entries: cache.max_entries,
+        max_held: resume.max_held,
+        hold_timeout: resume.hold_timeout,
+        lookup_timeout: match &config.catalog {
+            Catalog::Static(_) => Duration::from_secs(1),
+            Catalog::Rest(rest) => rest.timeout,
+        },
+        call_timeout: resume.call_timeout,
     }
 }
 

@@ -1,6 +1,9 @@
-//! The signals that end the process well.
+//! The signals that end the process well, and the one that has it read its configuration again.
 
-use std::io;
+use std::{
+    future::pending,
+    io::{self, IsTerminal as _},
+};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -8,19 +11,36 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// SIGHUP, where it matters only as the end of the terminal.
+    terminal: Option<Signal>,
+}
+
+/// From here on neither of these ends the process by itself, and SIGHUP neither. Needs a runtime, which must
+/// outlive both.
+pub(super) fn catch() -> io::Result<(Signals, Signal)> {
+    let [terminate, interrupt, hangup] =
+        [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    Ok((Signals { terminate: terminate?, interrupt: interrupt?, terminal: None }, hangup?))
 }
 
 impl Signals {
-    /// From here on neither ends the process by itself. Needs a runtime, which must outlive this.
-    pub(super) fn catch() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
     /// The next signal's name; also of one that came while nobody waited.
     pub(super) async fn told(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+            () = closed(self.terminal.as_mut()) => "SIGHUP",
         }
     }
+
+    /// Whoever works at a terminal ends what was started there by closing it. Any other SIGHUP means nothing.
+    #[cfg(feature = "dev")]
+    pub(super) fn end_with_terminal(self, hangup: Signal) -> Self {
+        Self { terminal: io::stderr().is_terminal().then_some(hangup), ..self }
+    }
+}
+
+async fn closed(terminal: Option<&mut Signal>) {
+    let Some(hangup) = terminal else { return pending().await };
+    while hangup.recv().await.is_some() && io::stderr().is_terminal() {}
 }

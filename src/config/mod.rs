@@ -12,6 +12,7 @@
 mod checks;
 mod env;
 mod fault;
+mod keys;
 mod kinds;
 mod reading;
 mod sections;
@@ -25,6 +26,11 @@ use ipnet::IpNet;
 pub use self::{
     env::Environment,
     fault::{Fault, Faults, Place},
+    keys::Keys,
+};
+pub(crate) use self::{
+    fault::Wrong,
+    kinds::{duration, filter},
 };
 use crate::types::{Node, Port, SandboxId, Secret};
 
@@ -35,6 +41,8 @@ pub struct Loaded {
     pub config: Config,
     /// All that is in use, defaults too, as TOML with secrets masked.
     pub effective: String,
+    /// The same key by key, to be compared with another configuration.
+    pub keys: Keys,
     /// What is allowed and yet likely not meant; one sentence each.
     pub warnings: Vec<String>,
 }
@@ -49,9 +57,9 @@ impl Config {
         let reading = reading::Reading::new(env, faults);
         let config = sections::read(reading.root(root));
         checks::faults(&config, &reading);
-        let effective = reading.finish()?;
+        let (effective, keys) = reading.finish()?;
         let warnings = checks::warnings(&config);
-        Ok(Loaded { config, effective, warnings })
+        Ok(Loaded { config, effective, keys, warnings })
     }
 }
 

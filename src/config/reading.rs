@@ -5,9 +5,11 @@ use std::{cell::RefCell, fmt::Write as _};
 use super::{
     env::{Environment, variable_of},
     fault::{Fault, Faults, Place, Wrong, shown},
+    keys::Keys,
     table::Table,
     tree::Entries,
 };
+use crate::types::Secret;
 
 /// The report that grows while tables are read.
 pub(crate) struct Reading<'e> {
@@ -29,6 +31,8 @@ pub(crate) struct Effective {
     pub(crate) key: String,
     /// The value as TOML, masked.
     pub(crate) toml: String,
+    /// The value itself, to be compared with another's.
+    pub(crate) value: Secret,
     pub(crate) place: Place,
     /// Whether anything uses the value.
     pub(crate) live: bool,
@@ -75,14 +79,16 @@ impl<'e> Reading<'e> {
         !faults.iter().any(|fault| keys.iter().any(|key| of(fault, key)))
     }
 
-    /// Ends the reading: the effective configuration as TOML, or all faults in the order of the file.
-    pub(crate) fn finish(self) -> Result<String, Faults> {
+    /// Ends the reading: the effective configuration as TOML and as single keys, or all faults in the order of
+    /// the file.
+    pub(crate) fn finish(self) -> Result<(String, Keys), Faults> {
         let sections = self.sections.into_inner();
         let mut faults = self.faults.into_inner();
         let unknown = self.unknown.into_inner();
         faults.extend(unknown.into_iter().map(|key| key.fault(&sections)));
         if faults.is_empty() {
-            return Ok(to_toml(&sections));
+            let effective = to_toml(&sections);
+            return Ok((effective, keys(sections)));
         }
         faults.sort_by(|one, other| one.place.cmp(&other.place));
         Err(Faults(faults))
@@ -187,6 +193,14 @@ fn to_toml(sections: &[Section]) -> String {
         }
     }
     toml
+}
+
+fn keys(sections: Vec<Section>) -> Keys {
+    let of = |section: Section| {
+        let live = section.keys.into_iter().filter(|key| key.live);
+        live.map(move |key| (join(&section.path, &key.key), key.value)).collect::<Vec<_>>()
+    };
+    Keys(sections.into_iter().flat_map(of).collect())
 }
 
 /// The path of a key; what is no plain name is quoted, so that it cannot be mistaken.

@@ -48,10 +48,10 @@ impl<'r> Table<'r> {
         if let Some(item) = &item
             && let Some((value, text)) = self.parsed(&self.path_of(key), item, default, &parse)
         {
-            self.record(key, kinds::toml(&text), &item.place);
+            self.record(key, kinds::toml(&text), &text, &item.place);
             return value;
         }
-        self.record(key, kinds::toml(default), &Place::Unset);
+        self.record(key, kinds::toml(default), default, &Place::Unset);
         match parse(default) {
             Ok(value) => value,
             Err(wrong) => unreachable!("the default of {key}: {}", wrong.wrong),
@@ -101,12 +101,12 @@ impl<'r> Table<'r> {
         parse: impl Fn(&str) -> Result<T, Wrong>,
     ) -> Vec<T> {
         let path = self.path_of(key);
-        let (mut values, mut texts) = (Vec::new(), Vec::new());
+        let (mut values, mut texts) = (Vec::new(), Vec::<String>::new());
         let item = self.take(key);
         let place = item.as_ref().map_or(Place::Unset, |item| item.place.clone());
         match item {
             None => {
-                texts.extend(default.iter().copied().map(kinds::toml));
+                texts.extend(default.iter().copied().map(str::to_owned));
                 values.extend(default.iter().filter_map(|text| parse(text).ok()));
             }
             Some(Item { value: Value::List(items), .. }) => {
@@ -114,7 +114,7 @@ impl<'r> Table<'r> {
                 for (at, item) in items.iter().enumerate() {
                     let path = format!("{path}[{at}]");
                     if let Some((value, text)) = self.parsed(&path, item, example, &parse) {
-                        texts.push(kinds::toml(&text));
+                        texts.push(text);
                         values.push(value);
                     }
                 }
@@ -128,7 +128,8 @@ impl<'r> Table<'r> {
                 self.reading.push(path, value, &place, Wrong::new(item.kind(), remedy));
             }
         }
-        self.record(key, format!("[{}]", texts.join(", ")), &place);
+        let shown: Vec<_> = texts.iter().map(|text| kinds::toml(text)).collect();
+        self.record(key, format!("[{}]", shown.join(", ")), format!("{texts:?}"), &place);
         values
     }
 
@@ -178,7 +179,8 @@ impl<'r> Table<'r> {
             }
         }
         let shown = if secret.is_some() { MASK } else { "" };
-        self.record(key, kinds::toml(shown), &place);
+        let value = secret.as_ref().map(Secret::expose).unwrap_or_default();
+        self.record(key, kinds::toml(shown), value, &place);
         secret
     }
 
@@ -195,7 +197,7 @@ impl<'r> Table<'r> {
             let path = table.path_of(&name);
             let parse = |text: &str| parse(&name, text);
             if live && let Some((pair, text)) = table.parsed(&path, &entry.item, "", &parse) {
-                table.record(&name, kinds::toml(&text), &entry.item.place);
+                table.record(&name, kinds::toml(&text), &text, &entry.item.place);
                 pairs.extend([pair]);
             }
         }
@@ -228,7 +230,8 @@ impl<'r> Table<'r> {
                 }
             }
         }
-        self.record(key, value.to_string(), &place);
+        let text = value.to_string();
+        self.record(key, text.clone(), text, &place);
         value
     }
 
@@ -269,9 +272,10 @@ impl<'r> Table<'r> {
         }
     }
 
-    fn record(&self, key: &str, toml: String, place: &Place) {
-        let (key, place, live) = (key.to_owned(), place.clone(), self.live);
-        self.reading.record(&self.path, Effective { key, toml, place, live });
+    /// `toml` is to be shown, `value` is what it hides.
+    fn record(&self, key: &str, toml: String, value: impl AsRef<[u8]>, place: &Place) {
+        let (key, value, place, live) = (key.to_owned(), Secret::new(value), place.clone(), self.live);
+        self.reading.record(&self.path, Effective { key, toml, value, place, live });
     }
 
     fn path_of(&self, key: &str) -> String {

@@ -21,11 +21,13 @@ use axum::{
 };
 
 use self::refusal::Refused;
+pub(crate) use self::settings::Settings;
 use crate::{shutdown::Shutdown, telemetry::Metrics, types::Secret};
 
 mod query;
 mod refusal;
 pub(crate) mod sandboxes;
+pub(crate) mod settings;
 
 /// What health and metrics are read from.
 pub(crate) struct Vitals {
@@ -53,15 +55,12 @@ pub(crate) fn health(vitals: Arc<Vitals>) -> Router {
 }
 
 /// Everything of [`health`], and `pages`. With a token, every request must carry it.
-pub(crate) fn admin(vitals: Arc<Vitals>, pages: Router, token: Option<Secret>) -> Router {
+pub(crate) fn admin<S: Settings>(vitals: Arc<Vitals>, pages: Router, settings: Arc<S>) -> Router {
     let router = health(vitals).merge(pages).layer(middleware::map_response(finish));
-    match token {
-        Some(token) => router.layer(middleware::from_fn(move |request: Request, next: Next| {
-            let allowed = carries(&request, &token);
-            async move { if allowed { next.run(request).await } else { finish(unauthorized()).await } }
-        })),
-        None => router,
-    }
+    router.layer(middleware::from_fn(move |request: Request, next: Next| {
+        let allowed = settings.admin_token().is_none_or(|token| carries(&request, &token));
+        async move { if allowed { next.run(request).await } else { finish(unauthorized()).await } }
+    }))
 }
 
 fn carries(request: &Request, token: &Secret) -> bool {

@@ -3,9 +3,12 @@
 use std::{future::poll_fn, io, net::SocketAddr, sync::Arc, task::Poll, time::Duration};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
+use tokio::{net::TcpListener, time::sleep};
 
-use super::worker::{Accepted, Inbox};
+use super::{
+    room::Room,
+    worker::{Accepted, Inbox},
+};
 use crate::shutdown::Shutdown;
 
 /// Connections that the kernel completes while nobody accepts; it is capped by `net.core.somaxconn`.
@@ -27,26 +30,25 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Accepts until the shutdown closes the doors. `room`: one permit per connection. One loop for all
-/// listeners: nothing is accepted without a permit, and a permit waits for whichever client is first.
-pub(crate) async fn accept(listeners: Vec<TcpListener>, workers: Vec<Inbox>, room: Arc<Semaphore>, shutdown: Shutdown) {
+/// Accepts until the shutdown closes the doors. `room`: one place per connection. One loop for all
+/// listeners: nothing is accepted without a place, and a place waits for whichever client is first.
+pub(crate) async fn accept(listeners: Vec<TcpListener>, workers: Vec<Inbox>, room: Arc<Room>, shutdown: Shutdown) {
     let mut turn = 0_usize;
     loop {
-        let permit = tokio::select! {
-            permit = room.clone().acquire_owned() => permit,
+        let place = tokio::select! {
+            place = room.take() => place,
             () = shutdown.closing().cancelled() => return,
         };
-        // Nobody closes the semaphore.
-        let Ok(permit) = permit else { return };
         turn = turn.wrapping_add(1);
         let accepted = tokio::select! {
             accepted = accept_one(&listeners, turn) => accepted,
+            () = room.resized() => continue,
             () = shutdown.closing().cancelled() => return,
         };
         match accepted {
             Ok((socket, peer)) => {
                 if let Some(worker) = workers.iter().min_by_key(|worker| worker.load()) {
-                    worker.give(Accepted { socket, peer, permit, tracked: shutdown.track() });
+                    worker.give(Accepted { socket, peer, place, tracked: shutdown.track() });
                 }
             }
             Err(error) if is_of_one_connection(&error) => {}
@@ -76,4 +78,111 @@ async fn accept_one(listeners: &[TcpListener], turn: usize) -> io::Result<(std::
 pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::ready, net::IpAddr};
+
+    use arc_swap::ArcSwap;
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::{BodyExt as _, Empty, combinators::UnsyncBoxBody};
+    use hyper::body::Incoming;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{
+        edge::{
+            conn::Serve,
+            watch::Patience,
+            worker::{self, Tools, Upkeep},
+        },
+        telemetry::Metrics,
+    };
+
+    struct Nothing;
+
+    impl Serve for Nothing {
+        type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+        type Peer = ();
+
+        fn meet(&self, _: IpAddr) {}
+
+        fn serve(&self, _: Request<Incoming>, (): &()) -> impl Future<Output = Response<Self::Body>> {
+            ready(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
+        }
+
+        fn refused(&self, _: u16) {}
+    }
+
+    impl Upkeep for Nothing {
+        fn upkeep(&self) {}
+    }
+
+    fn loads(workers: &[Inbox]) -> Vec<usize> {
+        workers.iter().map(Inbox::load).collect()
+    }
+
+    fn is_even(loads: &[usize]) -> bool {
+        let most = loads.iter().max().copied().unwrap_or_default();
+        // At most 1.15 times the mean, in whole numbers.
+        most * loads.len() * 100 <= loads.iter().sum::<usize>() * 115
+    }
+
+    /// Keep-alive connections, each of which had an answer.
+    async fn connect(address: SocketAddr, count: usize) -> Vec<tokio::net::TcpStream> {
+        let mut clients = Vec::new();
+        for _ in 0..count {
+            let mut client = tokio::net::TcpStream::connect(address).await.expect("a connection");
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("a peer that reads");
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\n") {
+                answer.push(client.read_u8().await.expect("an answer"));
+            }
+            clients.push(client);
+        }
+        clients
+    }
+
+    #[tokio::test]
+    async fn connections_are_spread_evenly_also_after_they_left_unevenly() {
+        let time = Duration::from_mins(1);
+        let shutdown = Shutdown::default();
+        let tools = Tools {
+            patience: Arc::new(ArcSwap::from_pointee(Patience { head: time, idle: time })),
+            shutdown: shutdown.clone(),
+            metrics: Metrics::new().expect("metrics"),
+            broken: CancellationToken::new(),
+        };
+        for (workers, count) in [(2, 8), (2, 64), (4, 8), (4, 64), (3, 64)] {
+            let start = |number| worker::start(number, tools.clone(), || Nothing).expect("a thread").0;
+            let workers: Vec<_> = (0..workers).map(start).collect();
+            let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+            let address = listener.local_addr().expect("an address");
+            let listener = TcpListener::from_std(listener).expect("a listener");
+            let accepting = tokio::spawn(accept(vec![listener], workers.clone(), Room::new(1000), shutdown.clone()));
+            let mut clients = connect(address, count).await;
+            assert!(is_even(&loads(&workers)), "{:?}", loads(&workers));
+            // All connections of one worker leave, as far as they can be told: each took its turn.
+            let leaving = count.div_ceil(workers.len());
+            let mut at = 0;
+            clients.retain(|_| {
+                at += 1;
+                (at - 1) % workers.len() != 0
+            });
+            tokio::time::timeout(time, async {
+                while loads(&workers).iter().sum::<usize>() > clients.len() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await
+            .expect("they are seen to leave");
+            assert!(!is_even(&loads(&workers)), "{:?}", loads(&workers));
+            clients.extend(connect(address, leaving).await);
+            assert!(is_even(&loads(&workers)), "{:?}", loads(&workers));
+            accepting.abort();
+        }
+    }
 }

@@ -6,5 +6,6 @@ pub(crate) mod conn;
 mod io;
 pub(crate) mod listener;
 pub(crate) mod operators;
+pub(crate) mod room;
 pub(crate) mod watch;
 pub(crate) mod worker;

@@ -13,14 +13,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc},
-    task::LocalSet,
-};
+use arc_swap::ArcSwap;
+use tokio::{sync::mpsc, task::LocalSet};
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
 use super::{
     conn::{self, Serve},
+    room::Place,
     watch::Patience,
 };
 use crate::{
@@ -32,7 +31,7 @@ use crate::{
 pub(crate) struct Accepted {
     pub(crate) socket: TcpStream,
     pub(crate) peer: SocketAddr,
-    pub(crate) permit: OwnedSemaphorePermit,
+    pub(crate) place: Place,
     /// The drain waits for it from here on.
     pub(crate) tracked: TaskTrackerToken,
 }
@@ -61,7 +60,8 @@ impl Inbox {
 /// What a worker works with besides its server.
 #[derive(Clone)]
 pub(crate) struct Tools {
-    pub(crate) patience: Patience,
+    /// Of connections that begin; swapped by a reload.
+    pub(crate) patience: Arc<ArcSwap<Patience>>,
     pub(crate) shutdown: Shutdown,
     pub(crate) metrics: Arc<Metrics>,
     /// Cancelled by a worker that panics.
@@ -135,10 +135,10 @@ async fn work<S: Serve + Upkeep>(
 }
 
 async fn serve<S: Serve>(accepted: Accepted, _load: Loaded, tools: Tools, server: Rc<S>) {
-    let Accepted { socket, peer, permit: _permit, tracked: _tracked } = accepted;
+    let Accepted { socket, peer, place: _place, tracked: _tracked } = accepted;
     let _counted = Gauged::new(&tools.metrics.http1_connections);
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
-    conn::serve(socket, peer.ip().to_canonical(), &*server, tools.patience, &tools.shutdown).await;
+    conn::serve(socket, peer.ip().to_canonical(), &*server, **tools.patience.load(), &tools.shutdown).await;
 }
 
 /// One connection in a worker's load, until dropped.
@@ -166,7 +166,6 @@ mod tests {
 
     impl Serve for Cursed {
         type Body = UnsyncBoxBody<Bytes, hyper::Error>;
-
         type Peer = ();
 
         fn meet(&self, _: IpAddr) {}
@@ -188,7 +187,7 @@ mod tests {
     async fn a_worker_that_panics_sounds_the_alarm() {
         let second = Duration::from_secs(1);
         let tools = Tools {
-            patience: Patience { head: second, idle: second },
+            patience: Arc::new(ArcSwap::from_pointee(Patience { head: second, idle: second })),
             shutdown: Shutdown::default(),
             metrics: Metrics::new().expect("metrics"),
             broken: CancellationToken::new(),

@@ -1,6 +1,9 @@
 //! How many exchanges one sandbox has at once, over all workers (`upstream.max_connections_per_sandbox`).
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use dashmap::DashMap;
 
@@ -8,7 +11,7 @@ use crate::types::SandboxId;
 
 /// Counts exchanges by sandbox.
 pub(crate) struct Quota {
-    max: usize,
+    max: AtomicUsize,
     taken: Arc<DashMap<SandboxId, usize>>,
 }
 
@@ -21,16 +24,22 @@ pub(crate) struct Slot {
 impl Quota {
     /// `max` 0 = no bound.
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, taken: Arc::default() }
+        Self { max: max.into(), taken: Arc::default() }
+    }
+
+    /// From now on so many; what is under way goes on.
+    pub(crate) fn set_max(&self, max: usize) {
+        self.max.store(max, Relaxed);
     }
 
     /// `Err` when the sandbox has as many as it may; `Ok(None)` when there is no bound.
     pub(crate) fn take(&self, sandbox: &SandboxId) -> Result<Option<Slot>, ()> {
-        if self.max == 0 {
+        let max = self.max.load(Relaxed);
+        if max == 0 {
             return Ok(None);
         }
         let mut taken = self.taken.entry(sandbox.clone()).or_default();
-        if *taken >= self.max {
+        if *taken >= max {
             return Err(());
         }
         *taken += 1;

@@ -6,7 +6,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, uri::PathAndQuery};
 use tokio::time::Instant;
 
-use super::Site;
+use super::{Site, Terms};
 use crate::{
     config::AccessLog,
     forward::headers::REQUEST_ID,
@@ -27,6 +27,7 @@ pub(crate) struct Context {
     method: Method,
     path: Option<PathAndQuery>,
     pub(crate) target: Option<(SandboxId, Port)>,
+    pub(crate) terms: Terms,
     pub(crate) hold: Hold,
     pub(crate) woken: Option<Woken>,
     pub(crate) trace: Option<Box<RequestTrace>>,
@@ -74,14 +75,16 @@ const WORTH_TELLING: Duration = Duration::from_millis(1);
 impl Context {
     pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, client: IpAddr) -> Self {
         let started = Instant::now();
+        let terms = **site.terms.load();
         Self {
             started,
             request_id: request_id(&head.headers),
             client,
             method: head.method.clone(),
-            path: (site.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
+            path: (terms.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
             target: None,
-            hold: Hold::new(site.hold_timeout),
+            terms,
+            hold: Hold::new(terms.hold_timeout),
             woken: None,
             trace: site.traces.as_ref().map(|traces| Box::new(traces.request(head, client, started))),
             answer: None,
@@ -197,7 +200,7 @@ impl Drop for Context {
         if !held.is_zero() {
             metrics.hold_duration.record(held);
         }
-        let wanted = match self.site.access {
+        let wanted = match self.terms.access {
             AccessLog::All => true,
             // A client that leaves is not an error.
             AccessLog::Errors => self.ended == Ended::BySandbox || (!error.is_empty() && status != CLIENT_CLOSED),

@@ -154,7 +154,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             trace.sending(&mut self.head, &destination.address);
         }
         let forwarder = &self.handler.forwarder;
-        let sent = match (site.mode, site.response_header_timeout) {
+        let sent = match (site.mode, context.terms.response_header_timeout) {
             (Mode::Node, None) => forwarder.send(&mut self.head, &self.upload, &destination).await,
             (Mode::Node, limit) => {
                 let mut silence = Box::pin(silence(limit, &self.upload));
@@ -286,7 +286,7 @@ async fn attend<C: Catalog, R: Resumer>(
     context: &mut Context,
 ) -> Result<Result<Response<Box<Download>>, SendError>, Failure> {
     let mut sending = pin!(sending);
-    let limit = handler.site.response_header_timeout;
+    let limit = context.terms.response_header_timeout;
     let mut generation = route.generation;
     let mut give_up = pin!(silence(limit, upload));
     loop {
@@ -294,9 +294,9 @@ async fn attend<C: Catalog, R: Resumer>(
             biased;
             sent = &mut sending => return Ok(sent),
             () = &mut give_up => return Err(Failure::UpstreamTimeout),
-            () = sleep(handler.site.look_again) => {}
+            () = sleep(context.terms.look_again) => {}
         }
-        context.hold.renew(handler.site.hold_timeout);
+        context.hold.renew(context.terms.hold_timeout);
         let before = context.hold.held();
         let found = tokio::select! {
             biased;

@@ -2,6 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use ipnet::IpNet;
 
 use crate::{
@@ -29,16 +30,23 @@ pub(crate) struct Site {
     pub(crate) mode: Mode,
     pub(crate) address: AddressTemplate,
     pub(crate) rewrite_shared_host: bool,
-    pub(crate) hold_timeout: Duration,
-    pub(crate) response_header_timeout: Option<Duration>,
-    /// Direct mode: no head of an answer in this time, and the sandbox is looked for again.
-    pub(crate) look_again: Duration,
+    /// Swapped by a reload.
+    pub(crate) terms: ArcSwap<Terms>,
     pub(crate) quota: Quota,
     pub(crate) metrics: Arc<Metrics>,
     /// `None`: nobody collects any.
     pub(crate) traces: Option<Arc<Traces>>,
-    pub(crate) access: AccessLog,
     pub(crate) shutdown: Shutdown,
+}
+
+/// What holds for a request and may be another for the next.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) hold_timeout: Duration,
+    pub(crate) response_header_timeout: Option<Duration>,
+    /// Direct mode: no head of an answer in this time, and the sandbox is looked for again.
+    pub(crate) look_again: Duration,
+    pub(crate) access: AccessLog,
 }
 
 impl Site {

@@ -51,7 +51,7 @@ async fn locate<C: Catalog, R: Resumer>(landing: Landing<C, R>) {
         let _turn = resolver.lookups.acquire().await;
         resolver.catalog.locate(sandbox).await
     };
-    let answer = timeout(resolver.limits.lookup_timeout, call).await;
+    let answer = timeout(resolver.limits.load().lookup_timeout, call).await;
     let outcome = answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into())));
     resolver.metrics.lookup(match &outcome {
         Ok(Located::Running(_)) => "running",
@@ -74,7 +74,7 @@ async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake: Wake, bell
     let outcome = loop {
         let outcome = call(resolver, &wake, trigger.cause.as_ref()).await;
         let again = matches!(outcome, Err(WakeError::Transitioning))
-            && started.elapsed() + pause < resolver.limits.hold_timeout;
+            && started.elapsed() + pause < resolver.limits.load().hold_timeout;
         if !again {
             break outcome;
         }
@@ -97,7 +97,7 @@ async fn call<C: Catalog, R: Resumer>(
 ) -> Result<Placement, WakeError> {
     let started = Instant::now();
     let span = cause.filter(|_| resolver.resumer.wakes()).map(|cause| cause.wake(&wake.id, wake.credentials.port));
-    let answer = timeout(resolver.limits.call_timeout, resolver.resumer.resume(wake)).await;
+    let answer = timeout(resolver.limits.load().call_timeout, resolver.resumer.resume(wake)).await;
     let outcome = answer.unwrap_or_else(|_| Err(WakeError::Unavailable("no answer in time".into())));
     if resolver.resumer.wakes() {
         resolver.metrics.wake(outcome_word(&outcome), started.elapsed());

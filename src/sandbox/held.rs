@@ -9,7 +9,7 @@ use metrics::Gauge;
 
 pub(crate) struct Held {
     seats: Arc<AtomicUsize>,
-    max: usize,
+    max: AtomicUsize,
     gauge: Gauge,
 }
 
@@ -21,12 +21,18 @@ pub(crate) struct Seat {
 
 impl Held {
     pub(crate) fn new(max: usize, gauge: Gauge) -> Self {
-        Self { seats: Arc::default(), max, gauge }
+        Self { seats: Arc::default(), max: max.into(), gauge }
+    }
+
+    /// From now on so many; who has a seat keeps it.
+    pub(crate) fn set_max(&self, max: usize) {
+        self.max.store(max, Relaxed);
     }
 
     /// `None` when all are taken.
     pub(crate) fn take_seat(&self) -> Option<Seat> {
-        let free = |taken| (taken < self.max).then_some(taken + 1);
+        let max = self.max.load(Relaxed);
+        let free = |taken| (taken < max).then_some(taken + 1);
         self.seats.fetch_update(Relaxed, Relaxed, free).ok()?;
         self.gauge.increment(1.0);
         Some(Seat { seats: self.seats.clone(), gauge: self.gauge.clone() })

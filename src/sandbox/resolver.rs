@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
 
 use super::{
@@ -42,7 +43,7 @@ pub(crate) struct Resolver<C, R> {
     pub(super) table: Table,
     pub(super) catalog: C,
     pub(super) resumer: R,
-    pub(super) limits: Limits,
+    pub(super) limits: ArcSwap<Limits>,
     pub(super) metrics: Arc<Metrics>,
     /// Where flights run, so that a client that leaves cancels nothing for the others.
     pub(super) control: Handle,
@@ -113,7 +114,19 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         let table = Table::new(limits.policy.clone(), limits.max_entries);
         let held = Held::new(limits.max_held, metrics.held_requests.clone());
         let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
+        let limits = ArcSwap::from_pointee(limits);
         Arc::new(Self { table, catalog, resumer, limits, metrics, control, held, lookups })
+    }
+
+    /// From now on these hold: for requests that begin to wait and for calls that begin.
+    pub(crate) fn adjust(&self, limits: Limits) {
+        self.table.adjust(limits.policy.clone(), limits.max_entries);
+        self.held.set_max(limits.max_held);
+        self.limits.store(limits.into());
+    }
+
+    pub(crate) fn catalog(&self) -> &C {
+        &self.catalog
     }
 
     /// The hot path: where it runs, if that is known. One map read.
@@ -187,7 +200,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
     /// Asks the catalog for a sandbox that there can hardly be: any answer says that it is there.
     pub(crate) async fn probe(&self) -> Result<(), CatalogError> {
         let nobody = SandboxId::new("i00000000000000000000").ok_or_else(|| CatalogError("no id".into()))?;
-        let answer = tokio::time::timeout(self.limits.lookup_timeout, self.catalog.locate(&nobody)).await;
+        let answer = tokio::time::timeout(self.limits.load().lookup_timeout, self.catalog.locate(&nobody)).await;
         answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into()))).map(drop)
     }
 

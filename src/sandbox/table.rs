@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use arc_swap::ArcSwap;
 use dashmap::{DashMap, Entry as Place};
 use tokio::{sync::Notify, time::Instant};
 
@@ -22,8 +23,8 @@ mod walk;
 
 pub(crate) struct Table {
     map: DashMap<SandboxId, Slot>,
-    policy: Policy,
-    max_entries: usize,
+    policy: ArcSwap<Policy>,
+    max_entries: AtomicUsize,
     /// Flights and generations are numbered from it; never reused.
     serial: AtomicU64,
     entries: AtomicUsize,
@@ -40,8 +41,8 @@ impl Table {
         Self {
             // Many small shards: a sweep locks one at a time, and a worker that reads it waits.
             map: DashMap::with_shard_amount(SHARDS),
-            policy,
-            max_entries,
+            policy: ArcSwap::from_pointee(policy),
+            max_entries: max_entries.into(),
             serial: AtomicU64::new(1),
             entries: AtomicUsize::new(0),
             born: Instant::now(),
@@ -49,12 +50,20 @@ impl Table {
         }
     }
 
+    /// From now on these hold, also for what is known already.
+    pub(crate) fn adjust(&self, policy: Policy, max_entries: usize) {
+        self.policy.store(policy.into());
+        self.max_entries.store(max_entries, Relaxed);
+        // The bound may be below what there is.
+        self.crowded.notify_one();
+    }
+
     /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked. Each request
     /// begins here, and is counted here.
     pub(crate) fn route(&self, id: &SandboxId, now: Instant) -> Option<std::sync::Arc<Route>> {
         let slot = self.map.get(id)?;
         slot.count_request();
-        let route = slot.entry.route(now, &self.policy)?.clone();
+        let route = slot.entry.route(now, &self.policy.load())?.clone();
         slot.touch(self.millis(now));
         Some(route)
     }
@@ -64,7 +73,7 @@ impl Table {
         let step = Step { now, serial: self.serial.fetch_add(1, Relaxed) };
         let at = self.millis(now);
         if !matches!(event, Event::Wanted(_)) {
-            return Some(self.map.get_mut(id)?.apply(event, step, &self.policy, at));
+            return Some(self.map.get_mut(id)?.apply(event, step, &self.policy.load(), at));
         }
         let mut slot = match self.map.entry(id.clone()) {
             Place::Occupied(slot) => slot.into_ref(),
@@ -76,7 +85,7 @@ impl Table {
             }
         };
         slot.touch(at);
-        Some(slot.apply(event, step, &self.policy, at))
+        Some(slot.apply(event, step, &self.policy.load(), at))
     }
 
     /// What operators may see of it.
@@ -102,7 +111,8 @@ impl Table {
             return;
         }
         self.forget(|slot| !slot.entry.is_route());
-        let mut excess = self.entries.load(Relaxed).saturating_sub(self.max_entries - self.max_entries / 8);
+        let max_entries = self.max_entries.load(Relaxed);
+        let mut excess = self.entries.load(Relaxed).saturating_sub(max_entries - max_entries / 8);
         if excess > 0 {
             let mut idle: Vec<_> = self.map.iter().map(|slot| self.idle(&slot, now)).collect();
             idle.sort_unstable();
@@ -135,7 +145,8 @@ impl Table {
 
     /// A sixteenth below the bound, so that the bound holds while the sweep runs.
     fn crowded_at(&self) -> usize {
-        self.max_entries - self.max_entries / 16
+        let max_entries = self.max_entries.load(Relaxed);
+        max_entries - max_entries / 16
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     os::fd::AsFd as _,
     panic::PanicHookInfo,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
@@ -18,10 +18,11 @@ use std::{
 };
 
 use tracing_subscriber::{
-    EnvFilter,
-    filter::ParseError,
+    EnvFilter, Layer as _, Registry,
+    filter::{LevelFilter, ParseError, Targets},
     fmt::{self, MakeWriter},
-    layer::SubscriberExt as _,
+    layer::{Layered, SubscriberExt as _},
+    reload,
     util::SubscriberInitExt as _,
 };
 
@@ -50,7 +51,16 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// A stderr that was made non-blocking by whoever shares it says "not now": ask again after this.
 const NOT_NOW: Duration = Duration::from_millis(10);
 
-/// The log is the process's own, and so is this number.
+/// What this program writes itself. Of all others nothing below `info` is logged, whatever the filter says:
+/// libraries may print heads and bodies there, and with them tokens.
+const OWN_TARGETS: [&str; 3] = ["client_proxy", "access", "wake"];
+
+type Filter = Layered<Targets, EnvFilter, Registry>;
+
+/// The running log's filter: the log is the process's own.
+static FILTER: OnceLock<reload::Handle<Filter, Registry>> = OnceLock::new();
+
+/// And so is this number.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Lines that nobody will read: the queue was full, or stderr took them not.
@@ -61,7 +71,7 @@ pub(crate) fn lines_dropped() -> u64 {
 /// Starts logging for the whole process; a second call in one process changes nothing. No format: text on
 /// a terminal, JSON otherwise. Keep what it returns to the end.
 pub(crate) fn start(format: Option<Format>, filter: &str) -> Result<Log, StartError> {
-    let filter = EnvFilter::try_new(filter)?;
+    let (filter, handle) = reload::Layer::new(parse(filter)?);
     let format = format.unwrap_or(if io::stderr().is_terminal() { Format::Text } else { Format::Json });
     // A descriptor of our own: `Stderr` would hold the process-wide lock of stderr while it blocks.
     let stderr = File::from(io::stderr().as_fd().try_clone_to_owned()?);
@@ -73,10 +83,29 @@ pub(crate) fn start(format: Option<Format>, filter: &str) -> Result<Log, StartEr
         Format::Text => registry.with(lines).try_init(),
     };
     if started.is_ok() {
+        let _ = FILTER.set(handle);
         // The default hook writes to stderr itself, and would block whoever panics.
         std::panic::set_hook(Box::new(tell_of_panic));
     }
     Ok(log)
+}
+
+/// What is logged from now on. Where no log runs, the text is judged all the same.
+pub(crate) fn set_filter(filter: &str) -> Result<(), ParseError> {
+    let filter = parse(filter)?;
+    if let Some(running) = FILTER.get() {
+        // It fails only when there is no log any more.
+        let _ = running.reload(filter);
+    }
+    Ok(())
+}
+
+fn parse(filter: &str) -> Result<Filter, ParseError> {
+    let filter = EnvFilter::try_new(filter)?;
+    let most = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);
+    let others = Targets::new().with_default(most.min(LevelFilter::INFO));
+    let bounds = OWN_TARGETS.into_iter().fold(others, |bounds, own| bounds.with_target(own, most));
+    Ok(filter.and_then(bounds))
 }
 
 fn tell_of_panic(panic: &PanicHookInfo<'_>) {

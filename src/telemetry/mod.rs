@@ -3,6 +3,10 @@
 pub(crate) mod log;
 pub(crate) mod metrics;
 pub(crate) mod traces;
+mod verbosity;
 
-pub(crate) use metrics::{Gauged, Metrics};
-pub(crate) use traces::Traces;
+pub(crate) use self::{
+    metrics::{Gauged, Metrics},
+    traces::Traces,
+    verbosity::Verbosity,
+};

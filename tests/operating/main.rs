@@ -7,6 +7,8 @@ mod lines;
 mod operators;
 mod process;
 mod reference;
+mod reload;
+mod settings;
 #[path = "../support/mod.rs"]
 mod support;
 mod traces;

@@ -11,14 +11,19 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
-use super::eventually;
+use super::{control_plane::KEY, eventually};
+
+const ANYWHERE: &str =
+    "server.listen = [\"127.0.0.1:0\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"";
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_client-proxy");
 
 /// A running client-proxy; killed when dropped.
 pub struct Binary {
     child: Child,
+    file: NamedTempFile,
     pub address: SocketAddr,
     pub health: SocketAddr,
     pub admin: SocketAddr,
@@ -56,10 +61,8 @@ impl Binary {
     }
 
     async fn spawn(toml: &str, mut command: Command, read_on: bool) -> Self {
-        let mut file = tempfile::NamedTempFile::new().expect("a file");
-        let listeners =
-            ["server.listen = [\"127.0.0.1:0\"]", "health.listen = \"127.0.0.1:0\"", "admin.listen = \"127.0.0.1:0\""];
-        write!(file, "{}\n{toml}", listeners.join("\n")).expect("a file that takes it");
+        let mut file = NamedTempFile::new().expect("a file");
+        write!(file, "{ANYWHERE}\n{toml}").expect("a file that takes it");
         let mut child = command
             .arg("--config")
             .arg(file.path())
@@ -84,6 +87,7 @@ impl Binary {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut this = Self {
             child,
+            file,
             address: nowhere,
             health: nowhere,
             admin: nowhere,
@@ -98,6 +102,21 @@ impl Binary {
         let mut next = || addresses.next().unwrap_or_else(|| panic!("not three addresses: {text}"));
         (this.address, this.health, this.admin) = (next(), next(), next());
         this
+    }
+
+    /// Another configuration in its file, without listeners.
+    pub fn configure(&self, toml: &str) {
+        std::fs::write(self.file.path(), format!("{ANYWHERE}\n{toml}")).expect("a file that takes it");
+    }
+
+    /// The same, and it is told to read it: what it says of that.
+    pub async fn reload(&self, toml: &str) -> Value {
+        let told = || self.lines_of("configuration ");
+        let before = told().len();
+        self.configure(toml);
+        self.signal(Signal::HUP);
+        eventually("it has read its configuration again", async || told().len() > before).await;
+        told().swap_remove(before)
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -165,13 +184,28 @@ impl Binary {
 
     /// The first line whose message begins so.
     pub fn line(&self, message: &str) -> Option<Value> {
-        self.log().into_iter().find(|line| line["message"].as_str().is_some_and(|text| text.starts_with(message)))
+        self.lines_of(message).into_iter().next()
+    }
+
+    /// All of them.
+    pub fn lines_of(&self, message: &str) -> Vec<Value> {
+        let begins = |line: &Value| line["message"].as_str().is_some_and(|text| text.starts_with(message));
+        self.log().into_iter().filter(begins).collect()
     }
 }
 
+/// What tests call their secrets, whichever test it is.
+const SECRETS: [&str; 3] = [KEY, "a5ecret", "t0ken"];
+
 impl Drop for Binary {
+    /// Whatever a test did: no secret of it was written.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if !std::thread::panicking() {
+            let written = self.stderr();
+            let line = written.lines().find(|line| SECRETS.iter().any(|secret| line.contains(secret)));
+            assert_eq!(line, None, "a secret in the log");
+        }
     }
 }

@@ -48,27 +48,34 @@ pub struct Proxy {
     pub address: SocketAddr,
     pub health: SocketAddr,
     pub admin: SocketAddr,
+    /// The test has not said how it ends: at its end nothing is waited for.
+    drains_by_itself: bool,
 }
 
 impl Proxy {
     /// Starts with this configuration; its listeners are free loopback ports, whatever it says.
     pub fn start(toml: &str) -> Self {
         let anywhere = "127.0.0.1:0";
+        let drains_by_itself = !toml.contains("shutdown.");
+        let at_once = ["DELAY", "TIMEOUT"].map(|time| (format!("CLIENT_PROXY__SHUTDOWN__DRAIN_{time}"), "0s"));
+        let at_once = at_once.iter().filter(|_| drains_by_itself).map(|(name, value)| (&**name, *value));
         let environment: Environment = [
             ("CLIENT_PROXY__SERVER__LISTEN", &*format!("[\"{anywhere}\"]")),
             ("CLIENT_PROXY__HEALTH__LISTEN", anywhere),
             ("CLIENT_PROXY__ADMIN__LISTEN", anywhere),
         ]
         .into_iter()
+        .chain(at_once)
         .collect();
         let loaded = Config::load(toml.as_bytes(), &environment).unwrap_or_else(|faults| panic!("{faults}"));
-        let app = App::start(loaded.config, None).expect("a proxy");
+        let app = App::start(loaded, None).expect("a proxy");
         let addresses = app.addresses().clone();
         Self {
             app,
             address: addresses.proxy[0],
             health: addresses.health,
             admin: addresses.admin.expect("an admin listener"),
+            drains_by_itself,
         }
     }
 
@@ -110,6 +117,31 @@ impl Proxy {
         self.is_idle().await;
         self.metric_becomes("client_proxy_upstream_connections", 0.0).await;
     }
+}
+
+impl Drop for Proxy {
+    /// Whatever a test did: when its proxy has ended what was under way, every gauge is back at 0.
+    fn drop(&mut self) {
+        if self.drains_by_itself && !std::thread::panicking() {
+            let (app, health) = (&self.app, self.health);
+            // The test's own runtime waits here, and may be what the proxy's connections lead to.
+            let left = std::thread::scope(|scope| scope.spawn(|| gauges_after(app, health)).join());
+            left.expect("every gauge at 0 at the end");
+        }
+    }
+}
+
+fn gauges_after(app: &App, health: SocketAddr) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let connections = "client_proxy_connections";
+        // A worker with connections looks every few seconds only whether it can end, and its pool with it.
+        let upstream = (metric(health, connections).await == 0.0).then_some("client_proxy_upstream_connections");
+        app.drain().await;
+        for gauge in ["client_proxy_held_requests", connections].into_iter().chain(upstream) {
+            eventually(&format!("{gauge} = 0"), async || metric(health, gauge).await == 0.0).await;
+        }
+    });
 }
 
 /// The configuration of nodes that listen on this port.
