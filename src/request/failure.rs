@@ -298,3 +298,44 @@ impl Code {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the README's table: words, status, whether a later try may succeed, when.
+    fn documented() -> Vec<[&'static str; 4]> {
+        let lines = include_str!("../../README.md").lines();
+        let rows = lines.skip_while(|line| !line.starts_with("| `error` |")).take_while(|line| line.starts_with('|'));
+        let cells = |row: &'static str| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
+        rows.skip(2).map(|row| cells(row).try_into().expect("four cells")).collect()
+    }
+
+    fn words(cell: &str) -> impl Iterator<Item = &str> {
+        cell.split('`').skip(1).step_by(2)
+    }
+
+    #[test]
+    fn the_readme_tells_every_code_with_its_status_and_whether_to_try_again() {
+        let mut told: Vec<(&str, u16, bool)> = Vec::new();
+        for [codes, status, retry, _] in documented() {
+            let status = status.parse().expect("a status");
+            assert!(["", "yes"].contains(&retry), "{codes}: {retry}");
+            told.extend(words(codes).map(|word| (word, status, !retry.is_empty())));
+        }
+        told.sort_unstable();
+        let meanings = Code::ALL.iter().map(|code| code.meaning());
+        let mut meant: Vec<_> =
+            meanings.map(|Meaning { word, status, retryable, .. }| (word, status, retryable)).collect();
+        meant.sort_unstable();
+        assert_eq!(told, meant);
+    }
+
+    #[test]
+    fn the_readme_tells_every_reason() {
+        let all = [Reason::Unknown, Reason::Killed, Reason::AutoResumeOff, Reason::FilesystemOnly, Reason::Expired];
+        let row = documented().into_iter().find(|row| row[0] == "`sandbox_not_found`").expect("a row");
+        let told: Vec<_> = words(row[3]).filter(|word| *word != "reason").collect();
+        assert_eq!(told, all.map(Reason::as_str));
+    }
+}

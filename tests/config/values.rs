@@ -65,6 +65,34 @@ fn the_default_file_holds_every_key_with_its_default_and_no_other() {
 }
 
 #[test]
+fn the_default_file_explains_every_key() {
+    let (mut keys, mut explained) = (0, false);
+    for line in DEFAULT.lines() {
+        match line.chars().next() {
+            Some('#') => explained = true,
+            // What is said of a table is said of its first key.
+            Some('[') => {}
+            Some(_) => {
+                assert!(explained, "no comment above {line:?}");
+                (keys, explained) = (keys + 1, false);
+            }
+            None => explained = false,
+        }
+    }
+    // All but catalog.static, a table of the operator's own keys.
+    assert_eq!(keys, leaves(DEFAULT).len() - 1);
+}
+
+#[test]
+fn the_readme_names_every_table() {
+    let rows = include_str!("../../README.md").lines().skip_while(|line| !line.starts_with("| table |"));
+    let cells = rows.skip(2).map_while(|row| row.strip_prefix("| `[")?.split_once("]` |"));
+    let named: Vec<_> = cells.map(|(name, _)| name).collect();
+    let written = DEFAULT.lines().filter_map(|line| line.strip_prefix('[')?.strip_suffix(']'));
+    assert_eq!(named, written.filter(|name| !name.contains('.')).collect::<Vec<_>>());
+}
+
+#[test]
 fn nothing_written_means_the_defaults() {
     for file in ["", "\n", "# only a comment", "[server]\n[catalog.rest]\n", "\u{feff}"] {
         let Config { server, health, admin, catalog, cache, resume, upstream, shutdown, otlp, log } =
