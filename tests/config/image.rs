@@ -51,10 +51,9 @@ impl Stage {
 }
 
 fn stages() -> Vec<Stage> {
-    let text: String =
-        DOCKERFILE.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    let lines: Vec<_> = DOCKERFILE.lines().filter(|line| !line.starts_with('#')).collect();
     let mut stages: Vec<Stage> = Vec::new();
-    for line in text.replace("\\\n", " ").lines().filter(|line| !line.is_empty()) {
+    for line in lines.join("\n").replace("\\\n", " ").lines().filter(|line| !line.is_empty()) {
         let (word, rest) = line.split_once(' ').expect("a word and the rest");
         if word == "FROM" {
             let (base, name) = rest.split_once(" AS ").expect("every stage has a name");
