@@ -146,19 +146,18 @@ fn one_framing(headers: &mut HeaderMap, marks: Marks) {
 /// Removes the fields that concern one connection only (RFC 9110 §7.6.1), and those that `Connection`
 /// nominates.
 fn strip_hop_by_hop(headers: &mut HeaderMap, marks: Marks) {
-    if marks.has(Marks::CONNECTION) {
+    if marks.has(Marks::CONNECTION) && !is_usual(headers) {
         let nominated: Vec<HeaderName> = headers
             .get_all(CONNECTION)
             .iter()
             .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-            .map(<[u8]>::trim_ascii)
-            // What nearly all messages say nominates nothing that is not removed anyway.
-            .filter(|name| !name.eq_ignore_ascii_case(b"keep-alive") && !name.eq_ignore_ascii_case(b"close"))
-            .filter_map(|name| HeaderName::from_bytes(name).ok())
+            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
             .collect();
         for name in nominated {
             headers.remove(name);
         }
+    }
+    if marks.has(Marks::CONNECTION) {
         headers.remove(CONNECTION);
     }
     if marks.has(Marks::HOP_BY_HOP) {
@@ -172,6 +171,13 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, marks: Marks) {
     if marks.has(Marks::TRANSFER_ENCODING) {
         headers.remove(TRANSFER_ENCODING);
     }
+}
+
+/// Whether `Connection` says what it nearly always says, which nominates nothing that is not removed anyway.
+fn is_usual(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
+    let first = values.next().unwrap_or_default();
+    (first.eq_ignore_ascii_case(b"keep-alive") || first.eq_ignore_ascii_case(b"close")) && values.next().is_none()
 }
 
 fn forget_forwarding(headers: &mut HeaderMap) {
