@@ -106,9 +106,13 @@ fn origin_form(target: &Uri) -> Uri {
 
 /// Makes a sandbox's answer fit for the client.
 pub(crate) fn inbound(head: &mut http::response::Parts) {
+    let marks = Marks::of(&head.headers);
+    clean(head, marks);
+}
+
+fn clean(head: &mut http::response::Parts, marks: Marks) {
     // Our own version, not the sandbox's (RFC 9110 §2.5).
     head.version = http::Version::HTTP_11;
-    let marks = Marks::of(&head.headers);
     one_framing(&mut head.headers, marks);
     strip_hop_by_hop(&mut head.headers, marks);
     if marks.has(Marks::PROXY_STATUS) {
@@ -128,7 +132,7 @@ fn one_framing(headers: &mut HeaderMap, marks: Marks) {
     if !marks.has(Marks::CONTENT_LENGTH) {
         return;
     }
-    if marks.has(Marks::TRANSFER_ENCODING) {
+    if marks.has(Marks::TRANSFER_ENCODING) && headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
         return;
     }

@@ -8,7 +8,7 @@ use std::{
     task::Poll,
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::USER_AGENT, request::Parts};
 use hyper::body::Incoming;
 
 use super::{
@@ -51,10 +51,13 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let marks = Marks::of(&head.headers);
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
         let mut context = Box::new(Context::open(&self.site, &head, marks, client));
+        // Before the head is put right: the client's Connection may nominate it.
+        let user_agent = head.headers.get(USER_AGENT).cloned();
         let told = match self.meant(&mut head, marks, peer, &mut context) {
             Ok((target, credentials)) => {
                 let upload = Upload::new(body);
-                let mut errand = Errand { handler: self, target, credentials, client, head, upload, doubts: false };
+                let mut errand =
+                    Errand { handler: self, target, credentials, client, user_agent, head, upload, doubts: false };
                 let mut run = pin!(errand.run(&mut context));
                 poll_fn(|cx| self.unless_cut(run.as_mut().poll(cx))).await
             }

@@ -20,6 +20,10 @@ impl Marks {
     pub(super) const TOKEN: u16 = 1 << 8;
     const REQUEST_ID: u16 = 1 << 9;
 
+    /// As if every one were there.
+    #[cfg(test)]
+    pub(super) const ALL: Self = Self(u16::MAX);
+
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         Self(headers.keys().fold(0, |marks, name| marks | Self::one(name.as_str())))
     }
