@@ -96,7 +96,7 @@ pub fn run(loaded: Loaded, source: Source) -> anyhow::Result<()> {
     // Before anything is listened on: whoever is served sees the drain.
     let (signals, hangups) = catch_signals(&control)?;
     let doors = Doors::open(&loaded.config)?;
-    let grace = loaded.config.shutdown.grace();
+    let grace = loaded.config.grace();
     let app = App::wire(control, doors, loaded, None)?;
     if let Some(control) = &app.control {
         control.spawn(reload::on_hangup(hangups, app.settings.clone(), source));
@@ -216,35 +216,40 @@ impl App {
     fn until_told(mut self, mut signals: Signals) -> anyhow::Result<()> {
         let Some(control) = self.control.take() else { return Ok(()) };
         let outcome = control.block_on(async {
-            tokio::select! {
-                finished = self.drain_when_told(&mut signals) => Ok(finished),
+            let (outcome, spans) = tokio::select! {
+                (finished, spans) = self.drain_when_told(&mut signals) => (Ok(finished), spans),
                 () = self.broken.cancelled() => {
                     self.shutdown.drain(Duration::ZERO, Duration::ZERO).await;
-                    Err(anyhow!("a worker died: see the log"))
+                    (Err(anyhow!("a worker died: see the log")), LAST_SPANS_CUT)
+                }
+            };
+            match &outcome {
+                Ok(finished) => tracing::info!(everything_finished = finished, "stopped"),
+                Err(error) => tracing::error!(%error, "ending"),
+            }
+            // First of all: whoever still waits must not take the loss of its flight for the control plane's fault.
+            self.shutdown.cut_now();
+            if let Some(traces) = self.traces.clone() {
+                let delivered = tokio::task::spawn_blocking(move || traces.end(spans));
+                tokio::select! {
+                    _ = delivered => {}
+                    _ = signals.told() => {}
                 }
             }
+            outcome
         });
-        match &outcome {
-            Ok(finished) => tracing::info!(everything_finished = finished, "stopped"),
-            Err(error) => tracing::error!(%error, "ending"),
-        }
-        // First of all: whoever still waits must not take the loss of its flight for the control plane's fault.
-        self.shutdown.cut_now();
-        if let Some(traces) = &self.traces {
-            traces.end(if matches!(outcome, Ok(true)) { LAST_SPANS } else { LAST_SPANS_CUT });
-        }
         control.shutdown_background();
         outcome.map(drop)
     }
 
-    /// Whether everything ended in time.
-    async fn drain_when_told(&self, signals: &mut Signals) -> bool {
+    /// Whether everything ended in time, and how long the last spans may then take.
+    async fn drain_when_told(&self, signals: &mut Signals) -> (bool, Duration) {
         tracing::info!(signal = signals.told().await, "draining");
         tokio::select! {
-            finished = self.drain() => finished,
+            finished = self.drain() => (finished, if finished { LAST_SPANS } else { LAST_SPANS_CUT }),
             signal = signals.told() => {
                 tracing::warn!(signal, "a second signal: ending at once");
-                false
+                (false, Duration::ZERO)
             }
         }
     }

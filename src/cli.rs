@@ -125,7 +125,7 @@ pub(crate) fn check(file: &Path) -> ExitCode {
     for warning in &loaded.warnings {
         eprintln!("warning: {warning}");
     }
-    let grace = loaded.config.shutdown.grace();
+    let grace = loaded.config.grace();
     let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
     let printed = write!(
         std::io::stdout(),

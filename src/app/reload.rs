@@ -169,7 +169,7 @@ impl Settings {
     fn hand_over(&self, config: &Config, changed: &[String], current: &mut Current) {
         let Receivers { site, finder, patience: patient, room, verbosity } = &self.receivers;
         site.terms.store(Arc::new(terms(config)));
-        site.quota.set_max(quota(config));
+        site.quota.set_max(quota(config, site.mode));
         patient.store(Arc::new(patience(config)));
         room.resize(config.server.max_connections);
         let limits = limits(config);
@@ -197,7 +197,7 @@ impl Settings {
         }
         current.shutdown = config.shutdown.clone();
         if changed.iter().any(|key| key.starts_with("shutdown.")) {
-            tracing::info!(grace_seconds = config.shutdown.grace().as_secs(), "a platform must give this grace now");
+            tracing::info!(grace_seconds = config.grace().as_secs(), "a platform must give this grace now");
         }
     }
 }

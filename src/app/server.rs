@@ -52,7 +52,7 @@ impl Parts {
             address: upstream.address.clone(),
             rewrite_shared_host: upstream.rewrite_shared_host,
             terms: ArcSwap::from_pointee(terms(config)),
-            quota: Quota::new(quota(config)),
+            quota: Quota::new(quota(config, upstream.mode)),
             metrics: metrics.clone(),
             traces,
             shutdown: shutdown.clone(),
@@ -82,8 +82,9 @@ pub(super) fn terms(config: &Config) -> Terms {
     }
 }
 
-pub(super) fn quota(config: &Config) -> usize {
-    match config.upstream.mode {
+/// `mode` is the running one, whatever the file says by now.
+pub(super) fn quota(config: &Config, mode: Mode) -> usize {
+    match mode {
         Mode::Direct => config.upstream.max_connections_per_sandbox,
         Mode::Node => 0,
     }

@@ -295,11 +295,13 @@ pub struct Shutdown {
     pub drain_timeout: Duration,
 }
 
-impl Shutdown {
+impl Config {
     /// What a platform must allow between asking the process to end and ending it.
     pub fn grace(&self) -> Duration {
-        // What is cut at the end has a second for its last words, and the process one to end.
-        self.drain_delay + self.drain_timeout + Duration::from_secs(2)
+        // What is cut at the end has a second for its last words, and the log one for its last lines; or all ended
+        // just in time, and the last spans have three to reach a collector.
+        let rest = if self.otlp.endpoint.is_some() { 4 } else { 2 };
+        self.shutdown.drain_delay + self.shutdown.drain_timeout + Duration::from_secs(rest)
     }
 }
 

@@ -19,6 +19,7 @@ use socket2::SockRef;
 use tokio::{
     io::Interest,
     net::TcpStream,
+    task::coop::has_budget_remaining,
     time::{Instant, Sleep, sleep_until},
 };
 
@@ -61,7 +62,13 @@ impl ClientIo {
         if self.armed && !self.timer.is_elapsed() {
             return Ok(());
         }
-        while self.timer.as_mut().poll(cx).is_ready() {
+        loop {
+            // Without budget (tokio's, for one turn of a task) a timer is pending and wakes nobody.
+            let heard = has_budget_remaining();
+            if self.timer.as_mut().poll(cx).is_pending() {
+                self.armed = heard;
+                return Ok(());
+            }
             if Instant::now() >= self.watch.due() {
                 match self.watch.phase() {
                     Phase::Busy if self.client_is_gone() => return Err(io::ErrorKind::ConnectionReset.into()),
@@ -71,8 +78,6 @@ impl ClientIo {
             }
             self.timer.as_mut().reset(self.watch.due());
         }
-        self.armed = true;
-        Ok(())
     }
 
     /// Whether the kernel has seen the client's FIN or RST, behind whatever bytes nobody has read.

@@ -138,7 +138,9 @@ async fn serve<S: Serve>(accepted: Accepted, _load: Loaded, tools: Tools, server
     let Accepted { socket, peer, place: _place, tracked: _tracked } = accepted;
     let _counted = Gauged::new(&tools.metrics.http1_connections);
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
-    conn::serve(socket, peer.ip().to_canonical(), &*server, **tools.patience.load(), &tools.shutdown).await;
+    // A statement of its own: a guard held as long as the connection would make all other loads dear.
+    let patience = **tools.patience.load();
+    conn::serve(socket, peer.ip().to_canonical(), &*server, patience, &tools.shutdown).await;
 }
 
 /// One connection in a worker's load, until dropped.

@@ -106,9 +106,13 @@ fn origin_form(target: &Uri) -> Uri {
 
 /// Makes a sandbox's answer fit for the client.
 pub(crate) fn inbound(head: &mut http::response::Parts) {
+    let marks = Marks::of(&head.headers);
+    clean(head, marks);
+}
+
+fn clean(head: &mut http::response::Parts, marks: Marks) {
     // Our own version, not the sandbox's (RFC 9110 §2.5).
     head.version = http::Version::HTTP_11;
-    let marks = Marks::of(&head.headers);
     one_framing(&mut head.headers, marks);
     strip_hop_by_hop(&mut head.headers, marks);
     if marks.has(Marks::PROXY_STATUS) {
@@ -128,7 +132,7 @@ fn one_framing(headers: &mut HeaderMap, marks: Marks) {
     if !marks.has(Marks::CONTENT_LENGTH) {
         return;
     }
-    if marks.has(Marks::TRANSFER_ENCODING) {
+    if marks.has(Marks::TRANSFER_ENCODING) && headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
         return;
     }
@@ -146,19 +150,18 @@ fn one_framing(headers: &mut HeaderMap, marks: Marks) {
 /// Removes the fields that concern one connection only (RFC 9110 §7.6.1), and those that `Connection`
 /// nominates.
 fn strip_hop_by_hop(headers: &mut HeaderMap, marks: Marks) {
-    if marks.has(Marks::CONNECTION) {
+    if marks.has(Marks::CONNECTION) && !is_usual(headers) {
         let nominated: Vec<HeaderName> = headers
             .get_all(CONNECTION)
             .iter()
             .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-            .map(<[u8]>::trim_ascii)
-            // What nearly all messages say nominates nothing that is not removed anyway.
-            .filter(|name| !name.eq_ignore_ascii_case(b"keep-alive") && !name.eq_ignore_ascii_case(b"close"))
-            .filter_map(|name| HeaderName::from_bytes(name).ok())
+            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
             .collect();
         for name in nominated {
             headers.remove(name);
         }
+    }
+    if marks.has(Marks::CONNECTION) {
         headers.remove(CONNECTION);
     }
     if marks.has(Marks::HOP_BY_HOP) {
@@ -172,6 +175,13 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, marks: Marks) {
     if marks.has(Marks::TRANSFER_ENCODING) {
         headers.remove(TRANSFER_ENCODING);
     }
+}
+
+/// Whether `Connection` says what it nearly always says, which nominates nothing that is not removed anyway.
+fn is_usual(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
+    let first = values.next().unwrap_or_default();
+    (first.eq_ignore_ascii_case(b"keep-alive") || first.eq_ignore_ascii_case(b"close")) && values.next().is_none()
 }
 
 fn forget_forwarding(headers: &mut HeaderMap) {

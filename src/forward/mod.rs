@@ -32,7 +32,7 @@ pub(crate) use self::{
     body::Upload,
     dial::{DialError, DialRules, Ladder},
     download::Download,
-    not_found::says_not_found,
+    not_found::{may_say_not_found, says_not_found},
     pool::Life,
     quota::{Quota, Slot},
 };

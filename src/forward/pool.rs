@@ -36,7 +36,8 @@ pub(crate) struct Connection {
 
 /// Idle connections by address, the last used first, all of them of one life.
 pub(crate) struct Pool {
-    idle: RefCell<HashMap<Rc<str>, Vec<Idle>>>,
+    /// At most [`MAX_IDLE`] keys, each of a connection that was made: hashed fast, not against collisions.
+    idle: RefCell<HashMap<Rc<str>, Vec<Idle>, foldhash::fast::RandomState>>,
     count: Cell<usize>,
     idle_timeout: Duration,
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Site, Terms};
 use crate::{
     config::AccessLog,
-    forward::headers::REQUEST_ID,
+    forward::headers::{Marks, REQUEST_ID},
     sandbox::Hold,
     telemetry::{
         metrics::Origin,
@@ -73,12 +73,12 @@ const MAX_PATH: usize = 1024;
 const WORTH_TELLING: Duration = Duration::from_millis(1);
 
 impl Context {
-    pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, client: IpAddr) -> Self {
+    pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, marks: Marks, client: IpAddr) -> Self {
         let started = Instant::now();
         let terms = **site.terms.load();
         Self {
             started,
-            request_id: request_id(&head.headers),
+            request_id: given_id(&head.headers, marks).unwrap_or_else(new_id),
             client,
             method: head.method.clone(),
             path: (terms.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
@@ -224,14 +224,17 @@ impl Drop for Context {
     }
 }
 
-/// The client's own id if it is one line of printable ASCII, else 128 random bits.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
+/// The client's own id, if it is one line of printable ASCII.
+fn given_id(headers: &HeaderMap, marks: Marks) -> Option<HeaderValue> {
     let printable = |value: &&HeaderValue| {
         (1..=MAX_REQUEST_ID).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
     };
-    if let Some(given) = headers.get(REQUEST_ID).filter(printable) {
-        return given.clone();
-    }
+    // Most requests bring none.
+    marks.has_request_id().then(|| headers.get(REQUEST_ID).filter(printable).cloned()).flatten()
+}
+
+/// 128 random bits.
+fn new_id() -> HeaderValue {
     let (random, mut id) = (fastrand::u128(..).to_be_bytes(), [0; 32]);
     // Formatting costs more than making it.
     for (digits, byte) in id.chunks_exact_mut(2).zip(random) {

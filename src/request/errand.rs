@@ -6,14 +6,16 @@
 
 use std::{future::Future, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
-use http::{Response, StatusCode, header::USER_AGENT, request::Parts};
+use http::{HeaderValue, Response, request::Parts};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 
 use super::{context::Context, failure::Failure, handle::Handler};
 use crate::{
     config::Mode,
-    forward::{Destination, DialError, Download, Ladder, Life, SendError, Slot, Upload, says_not_found},
+    forward::{
+        Destination, DialError, Download, Ladder, Life, SendError, Slot, Upload, may_say_not_found, says_not_found,
+    },
     route::Target,
     sandbox::{
         Ask, Finding, Hold, Trigger, Unresolved,
@@ -36,6 +38,8 @@ pub(super) struct Errand<'a, C, R> {
     pub(super) target: Target,
     pub(super) credentials: Credentials,
     pub(super) client: IpAddr,
+    /// As the client sent it.
+    pub(super) user_agent: Option<HeaderValue>,
     /// As it goes upstream; empty once it has gone for good.
     pub(super) head: Parts,
     pub(super) upload: Upload<Incoming>,
@@ -98,6 +102,9 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
                 return Err(Failure::Moved);
             }
             self.handler.site.metrics.retry("not_there");
+            if matches!(missing, Missing::Disowned(_)) {
+                context.missed("not_there");
+            }
             route = next;
         }
         Err(Unresolved::Restless.into())
@@ -106,7 +113,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
     async fn resolve(&self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
         let before = context.hold.held();
         let cause = context.cause();
-        let trigger = || trigger(&self.head, self.client, cause.clone());
+        let trigger = || trigger(self.client, self.user_agent.as_ref(), self.head.uri.path(), cause.clone());
         let ask = ask(&self.target, &self.credentials, &trigger, self.doubts);
         // Boxed, like all that most requests do without: the future of those stays small.
         let resolving = Box::pin(self.handler.resolver.resolve(&ask, &mut context.hold, since));
@@ -165,8 +172,8 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
                 }
             }
             (Mode::Direct, _) => {
-                let told = trigger(&self.head, self.client, context.cause());
-                let trigger = || told.clone();
+                let (uri, cause) = (self.head.uri.clone(), context.cause());
+                let trigger = || trigger(self.client, self.user_agent.as_ref(), uri.path(), cause.clone());
                 let ask = ask(&self.target, &self.credentials, &trigger, self.doubts);
                 let sending = forwarder.send(&mut self.head, &self.upload, &destination);
                 Box::pin(attend(self.handler, &ask, &self.upload, sending, route, context)).await?
@@ -178,11 +185,10 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
                     trace.answered(answer.status().as_u16());
                 }
                 let disowned = site.mode == Mode::Node
-                    && answer.status() == StatusCode::BAD_GATEWAY
+                    && may_say_not_found(&answer)
                     && Box::pin(says_not_found(&mut answer, &self.target.sandbox, context.asks_for_head())).await;
                 let brought = Brought { answer, slot, upload: self.upload.another() };
                 if disowned {
-                    context.missed("not_there");
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
                 }
                 self.upload.settle();
@@ -248,10 +254,10 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
 }
 
 /// Who asks, for a wake.
-fn trigger(head: &Parts, client: IpAddr, cause: Option<Cause>) -> Trigger {
+fn trigger(client: IpAddr, user_agent: Option<&HeaderValue>, path: &str, cause: Option<Cause>) -> Trigger {
     let bounded = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
-    let user_agent = head.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
-    Trigger { client, user_agent: bounded(user_agent.unwrap_or_default()), path: bounded(head.uri.path()), cause }
+    let user_agent = user_agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    Trigger { client, user_agent: bounded(user_agent), path: bounded(path), cause }
 }
 
 fn ask<'a>(

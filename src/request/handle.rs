@@ -8,7 +8,7 @@ use std::{
     task::Poll,
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::USER_AGENT, request::Parts};
 use hyper::body::Incoming;
 
 use super::{
@@ -48,12 +48,16 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
     /// Answers one request. `peer` is the other end of its connection.
     pub(crate) async fn handle(&self, request: Request<Incoming>, peer: &Peer) -> Response<Reply> {
         let (mut head, body) = request.into_parts();
+        let marks = Marks::of(&head.headers);
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
-        let mut context = Box::new(Context::open(&self.site, &head, client));
-        let told = match self.meant(&mut head, peer, &mut context) {
+        let mut context = Box::new(Context::open(&self.site, &head, marks, client));
+        // Before the head is put right: the client's Connection may nominate it.
+        let user_agent = head.headers.get(USER_AGENT).cloned();
+        let told = match self.meant(&mut head, marks, peer, &mut context) {
             Ok((target, credentials)) => {
                 let upload = Upload::new(body);
-                let mut errand = Errand { handler: self, target, credentials, client, head, upload, doubts: false };
+                let mut errand =
+                    Errand { handler: self, target, credentials, client, user_agent, head, upload, doubts: false };
                 let mut run = pin!(errand.run(&mut context));
                 poll_fn(|cx| self.unless_cut(run.as_mut().poll(cx))).await
             }
@@ -66,14 +70,19 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
     }
 
     /// Who is meant; and the head as it goes there.
-    fn meant(&self, head: &mut Parts, peer: &Peer, context: &mut Context) -> Result<(Target, Credentials), Failure> {
+    fn meant(
+        &self,
+        head: &mut Parts,
+        marks: Marks,
+        peer: &Peer,
+        context: &mut Context,
+    ) -> Result<(Target, Credentials), Failure> {
         let target = route(head, &self.site.rules)?;
         context.target = Some((target.sandbox.clone(), target.port));
         let direct = self.site.mode == Mode::Direct;
         if direct && target.port.is_envd() && is_internal(head.uri.path()) {
             return Err(Failure::InternalRoute);
         }
-        let marks = Marks::of(&head.headers);
         let credentials = credentials(&head.headers, marks, &target);
         let (host, original_host) = self.upstream_host(&target);
         let passage =

@@ -51,7 +51,8 @@ async fn locate<C: Catalog, R: Resumer>(landing: Landing<C, R>) {
         let _turn = resolver.lookups.acquire().await;
         resolver.catalog.locate(sandbox).await
     };
-    let answer = timeout(resolver.limits.load().lookup_timeout, call).await;
+    let limit = resolver.limits.load().lookup_timeout;
+    let answer = timeout(limit, call).await;
     let outcome = answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into())));
     resolver.metrics.lookup(match &outcome {
         Ok(Located::Running(_)) => "running",
@@ -97,7 +98,8 @@ async fn call<C: Catalog, R: Resumer>(
 ) -> Result<Placement, WakeError> {
     let started = Instant::now();
     let span = cause.filter(|_| resolver.resumer.wakes()).map(|cause| cause.wake(&wake.id, wake.credentials.port));
-    let answer = timeout(resolver.limits.load().call_timeout, resolver.resumer.resume(wake)).await;
+    let limit = resolver.limits.load().call_timeout;
+    let answer = timeout(limit, resolver.resumer.resume(wake)).await;
     let outcome = answer.unwrap_or_else(|_| Err(WakeError::Unavailable("no answer in time".into())));
     if resolver.resumer.wakes() {
         resolver.metrics.wake(outcome_word(&outcome), started.elapsed());

@@ -200,7 +200,8 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
     /// Asks the catalog for a sandbox that there can hardly be: any answer says that it is there.
     pub(crate) async fn probe(&self) -> Result<(), CatalogError> {
         let nobody = SandboxId::new("i00000000000000000000").ok_or_else(|| CatalogError("no id".into()))?;
-        let answer = tokio::time::timeout(self.limits.load().lookup_timeout, self.catalog.locate(&nobody)).await;
+        let limit = self.limits.load().lookup_timeout;
+        let answer = tokio::time::timeout(limit, self.catalog.locate(&nobody)).await;
         answer.unwrap_or_else(|_| Err(CatalogError("no answer in time".into()))).map(drop)
     }
 

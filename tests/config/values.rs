@@ -95,8 +95,10 @@ fn the_readme_names_every_table() {
 #[test]
 fn nothing_written_means_the_defaults() {
     for file in ["", "\n", "# only a comment", "[server]\n[catalog.rest]\n", "\u{feff}"] {
-        let Config { server, health, admin, catalog, cache, resume, upstream, shutdown, otlp, log } =
-            load(file, &[]).config;
+        let config = load(file, &[]).config;
+        assert_eq!(config.grace(), secs(86_417));
+        let Config { server, health, admin, catalog, cache, resume, upstream, shutdown, otlp, log } = config;
+        assert_eq!((shutdown.drain_delay, shutdown.drain_timeout), (secs(15), secs(86_400)));
         assert_eq!(server.listen, ["0.0.0.0:3002".parse().expect("address")]);
         assert_eq!((server.workers, server.default_port), (0, None));
         assert_eq!((server.header_read_timeout, server.idle_timeout), (secs(30), secs(620)));
@@ -110,7 +112,6 @@ fn nothing_written_means_the_defaults() {
         assert_eq!(upstream.mode, Mode::Node);
         assert_eq!(upstream.response_header_timeout, None);
         assert!(upstream.rewrite_shared_host && !upstream.allow_loopback);
-        assert_eq!(shutdown.grace(), secs(86_417));
         assert!(otlp.endpoint.is_none());
         assert_eq!((log.format, log.access), (LogFormat::Auto, AccessLog::All));
     }

@@ -185,6 +185,11 @@ async fn limits_towards_sandboxes_change() {
     let mut busy = node.accept().await;
     busy.head().await;
     assert_eq!(refusal().await, (429, "too_many_connections".into()));
+    // The mode takes a restart; the bound is one of the mode that runs.
+    let other_mode = direct_mode("upstream.max_connections_per_sandbox = 1").replace("\"direct\"", "\"node\"");
+    assert!(other_mode.contains("\"node\""));
+    reloads(&proxy, &other_mode, "").await;
+    assert_eq!(refusal().await, (429, "too_many_connections".into()));
     upstream.write(wire::OK).await;
     assert_eq!(patient.message().await.text(), "ok");
 }

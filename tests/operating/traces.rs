@@ -225,10 +225,10 @@ async fn failed_requests_say_why() {
 #[tokio::test]
 async fn what_the_caller_does_not_sample_is_not_told() {
     let (collector, node) = (Collector::start().await, hello().await);
-    let config = collector.config(&node_mode(node.address, ""));
+    let config = collector.config(&node_mode(node.address, "shutdown.drain_delay = \"0s\"\n"));
     let never = [SOON, ("OTEL_TRACES_SAMPLER", "parentbased_always_off")];
     for environment in [&[SOON][..], &never] {
-        let proxy = Binary::start_in(&config, environment).await;
+        let mut proxy = Binary::start_in(&config, environment).await;
         let unsampled = format!("00-{TRACE}-{CALLER}-00");
         assert_eq!(ask(&proxy, "abc", "unsampled", &[("traceparent", &unsampled)]).await.status, 200);
         let told = seen(&node, "traceparent").remove(0);
@@ -236,7 +236,8 @@ async fn what_the_caller_does_not_sample_is_not_told() {
         assert_eq!(ask(&proxy, "abc", "alone", &[]).await.status, 200);
         let sampled = format!("00-{TRACE}-{CALLER}-01");
         assert_eq!(ask(&proxy, "abc", "sampled", &[("traceparent", &sampled)]).await.status, 200);
-        proxy.last_words().await;
+        proxy.signal(Signal::TERM);
+        assert!(proxy.end().await.success());
     }
     let mut ids: Vec<_> = collector.spans().iter().map(|span| span.get("client_proxy.request.id").to_owned()).collect();
     ids.retain(|id| !id.is_empty());
@@ -283,6 +284,20 @@ async fn a_collector_that_says_nothing_delays_neither_traffic_nor_the_end() {
     assert!(proxy.end().await.success());
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     eventually("it says so", async || proxy.line("the last spans").is_some()).await;
+}
+
+#[tokio::test]
+async fn a_second_signal_waits_for_no_span() {
+    let (collector, node) = (Collector::mute().await, hello().await);
+    let config = collector.config(&node_mode(node.address, "shutdown.drain_delay = \"0s\"\n"));
+    let mut proxy = Binary::start_in(&config, &[SOON]).await;
+    ask(&proxy, "abc", "first", &[]).await;
+    eventually("the collector listens", async || collector.calls() > 0).await;
+    proxy.signal(Signal::TERM);
+    eventually("only spans are left", async || proxy.line("stopped").is_some()).await;
+    proxy.signal(Signal::TERM);
+    assert!(proxy.end().await.success());
+    assert!(proxy.line("the last spans").is_none());
 }
 
 #[tokio::test]

@@ -18,6 +18,11 @@ impl Marks {
     pub(super) const PROXY_STATUS: u16 = 1 << 6;
     pub(super) const WAKE: u16 = 1 << 7;
     pub(super) const TOKEN: u16 = 1 << 8;
+    const REQUEST_ID: u16 = 1 << 9;
+
+    /// As if every one were there.
+    #[cfg(test)]
+    pub(super) const ALL: Self = Self(u16::MAX);
 
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         Self(headers.keys().fold(0, |marks, name| marks | Self::one(name.as_str())))
@@ -33,6 +38,7 @@ impl Marks {
             "forwarded" | "x-real-ip" => Self::FORWARDING,
             "proxy-status" => Self::PROXY_STATUS,
             "x-sandbox-wake" => Self::WAKE,
+            "x-request-id" => Self::REQUEST_ID,
             "e2b-traffic-access-token" | "x-access-token" => Self::TOKEN,
             // Any of them, also those nobody has thought of yet.
             name if name.starts_with(CLAIM) => Self::FORWARDING,
@@ -42,6 +48,11 @@ impl Marks {
 
     pub(super) fn has(self, mark: u16) -> bool {
         self.0 & mark != 0
+    }
+
+    /// Whether it brings an `X-Request-Id`.
+    pub(crate) fn has_request_id(self) -> bool {
+        self.has(Self::REQUEST_ID)
     }
 
     /// Whether it brings a token.

@@ -130,3 +130,69 @@ fn the_client_is_the_last_hop_that_is_not_ours() {
     let from = |peer: [u8; 4]| client_address(&headers, &Peer::new(peer.into(), ours(peer.into())), ours).to_string();
     assert_eq!((from([10, 0, 0, 1]), from([9, 9, 9, 9])), ("1.2.3.4".into(), "9.9.9.9".into()));
 }
+
+/// The walk that finds the fields must know every name that is looked for: with all marks set nothing is skipped.
+#[test]
+fn the_marks_skip_nothing_that_is_there() {
+    let names = [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+        "forwarded",
+        "x-real-ip",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-any",
+        "proxy-status",
+        "x-sandbox-wake",
+        "e2b-traffic-access-token",
+        "x-access-token",
+        "x-request-id",
+        "user-agent",
+        "x-named",
+    ];
+    let value = |name: &str| match name {
+        "connection" => "x-named, close",
+        "content-length" => "3, 3",
+        "te" => "trailers",
+        "proxy-status" => "client-proxy; error=x",
+        _ => "v",
+    };
+    let request_id = HeaderValue::from_static("id");
+    for (first, second) in names.iter().flat_map(|first| names.iter().map(move |second| (first, second))) {
+        for trusted in [true, false] {
+            let [with_marks, with_all] = [None, Some(Marks::ALL)].map(|marks| {
+                let mut head = head(&[(first, value(first)), (second, value(second))]);
+                let marks = marks.unwrap_or_else(|| Marks::of(&head.headers));
+                let (host, peer) = (HeaderValue::from_static("8000-a.dom"), peer(trusted));
+                let passage = Passage {
+                    marks,
+                    host,
+                    original_host: None,
+                    peer: &peer,
+                    request_id: &request_id,
+                    strip_traffic_token: true,
+                };
+                outbound(&mut head, passage);
+                assert!(marks.has_token() || ![first, second].iter().any(|name| name.ends_with("access-token")));
+                assert!(marks.has_request_id() || ![first, second].contains(&&"x-request-id"));
+                head.headers
+            });
+            assert_eq!(with_marks, with_all, "{first}, {second}");
+        }
+        let [with_marks, with_all] = [None, Some(Marks::ALL)].map(|marks| {
+            let mut head = http::Response::new(()).into_parts().0;
+            for name in [first, second] {
+                head.headers.append(*name, HeaderValue::from_static(value(name)));
+            }
+            let marks = marks.unwrap_or_else(|| Marks::of(&head.headers));
+            clean(&mut head, marks);
+            head.headers
+        });
+        assert_eq!(with_marks, with_all, "answer: {first}, {second}");
+    }
+}
