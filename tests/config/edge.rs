@@ -41,6 +41,16 @@ fn it_finds_and_wakes_by_the_api_with_the_variables_that_its_head_names() {
 }
 
 #[test]
+fn the_readme_gives_the_image_the_grace_that_it_needs() {
+    let loaded = Config::load(FILE.as_bytes(), &VARIABLES.iter().copied().collect::<Environment>());
+    let seconds = loaded.unwrap_or_else(|faults| panic!("{faults}")).config.grace().as_secs();
+    let readme = include_str!("../../README.md");
+    let (_, told) =
+        readme.split_once("docker run -p").and_then(|(_, run)| run.split_once("--stop-timeout ")).expect("told");
+    assert_eq!(told.split_whitespace().next(), Some(seconds.to_string().as_str()));
+}
+
+#[test]
 fn each_variable_is_needed_and_its_lack_is_told() {
     for (missing, _) in VARIABLES {
         let env: Environment = VARIABLES.iter().copied().filter(|(name, _)| *name != missing).collect();
