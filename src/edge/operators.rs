@@ -1,7 +1,7 @@
 //! Serves the listeners for probes, scrapers and operators: off the data path, but open to whoever reaches
 //! them, so that everything is bounded.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, time::Duration};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -11,13 +11,14 @@ use hyper_util::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    task::JoinHandle,
     time::{sleep, timeout},
 };
 
 use super::listener::{PAUSE, is_of_one_connection};
 
-/// Connections that one of these listeners has at once; the next wait in the kernel.
+/// Connections that one of these listeners has at once. For the next one the oldest is closed: a probe is answered
+/// in no time, and must not wait for those who only connect.
 pub(crate) const ROOM: usize = 256;
 /// From accept to the end of the request's head.
 const HEAD: Duration = Duration::from_secs(10);
@@ -26,16 +27,17 @@ const WHOLE: Duration = Duration::from_secs(30);
 
 /// Serves until dropped.
 pub(crate) async fn serve(listener: TcpListener, router: Router) {
-    let room = Arc::new(Semaphore::new(ROOM));
-    // Nobody closes the semaphore.
-    while let Ok(permit) = room.clone().acquire_owned().await {
+    let mut running = VecDeque::<JoinHandle<()>>::new();
+    loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                let router = router.clone();
-                tokio::spawn(async move {
-                    answer(socket, router).await;
-                    drop(permit);
-                });
+                running.retain(|answer| !answer.is_finished());
+                if running.len() >= ROOM
+                    && let Some(oldest) = running.pop_front()
+                {
+                    oldest.abort();
+                }
+                running.push_back(tokio::spawn(answer(socket, router.clone())));
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
