@@ -92,7 +92,7 @@ pub(crate) enum Command {
 /// Serves until told to end.
 pub(crate) fn run(file: PathBuf) -> ExitCode {
     match load(&file) {
-        Ok(loaded) => exit(app::run(loaded, Box::new(move || read(&file)))),
+        Ok(loaded) => exit(app::run(loaded, Box::new(move || reread(&file)))),
         Err(code) => code,
     }
 }
@@ -129,7 +129,7 @@ pub(crate) fn check(file: &Path) -> ExitCode {
     let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
     let printed = write!(
         std::io::stdout(),
-        "# Shutdown takes up to {seconds} s (drain_delay + drain_timeout + 2 s for last words): the grace\n\
+        "# Shutdown takes up to {seconds} s (drain_delay + drain_timeout and some for last words): the grace\n\
          # period that a platform must give, e.g. terminationGracePeriodSeconds: {seconds}\n\n{}",
         loaded.effective
     );
@@ -178,6 +178,14 @@ fn read(file: &Path) -> Result<Loaded, String> {
         let noun = if count == 1 { "fault" } else { "faults" };
         format!("{name} has {count} {noun}:\n{faults}")
     })
+}
+
+/// The same for a process that serves: a file that sets nothing is one that is being written, or was on a full disk.
+fn reread(file: &Path) -> Result<Loaded, String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let sets = |line: &str| !line.trim_start().is_empty() && !line.trim_start().starts_with('#');
+    let loaded = read(file)?;
+    if text.lines().any(sets) { Ok(loaded) } else { Err(format!("{} sets nothing", file.display())) }
 }
 
 /// Nobody may be reading, and the pipe be full: that must not keep the program from ending.

@@ -104,9 +104,10 @@ impl Binary {
         this
     }
 
-    /// Another configuration in its file, without listeners.
+    /// Another configuration in its file, without listeners; one that sets nothing stays so.
     pub fn configure(&self, toml: &str) {
-        std::fs::write(self.file.path(), format!("{ANYWHERE}\n{toml}")).expect("a file that takes it");
+        let listeners = if toml.contains('=') { ANYWHERE } else { "" };
+        std::fs::write(self.file.path(), format!("{listeners}\n{toml}")).expect("a file that takes it");
     }
 
     /// The same, and it is told to read it: what it says of that.
