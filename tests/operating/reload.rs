@@ -83,7 +83,7 @@ async fn limits_of_connections_change() {
         first.write(head("/")).await;
         assert_eq!(first.message().await.text(), "hello", "it keeps the times under which it began");
     }
-    assert!(third.0.try_read(&mut [0]).is_err(), "it waits");
+    third.waits(proxy.health).await;
     drop(first);
     assert_eq!(third.message().await.text(), "hello");
     third.is_left().await;
@@ -214,7 +214,8 @@ async fn a_bad_file_changes_nothing_and_all_its_faults_are_told() {
     let upstream = Server::start(async |_| answer(200, "hello")).await;
     let config = |more: &str| node_mode(upstream.address, more);
     let proxy = Binary::start(&config("admin.token = \"a5ecret0admin\"")).await;
-    let bad = "resume.max_held = 0\nlog.access = \"off\"\nlog.filter = \"a=b=c\"\nadmin.token = \"a5ecret space\"\nserver.wrokers = 1";
+    let bad = "resume.max_held = 0\nlog.access = \"off\"\nlog.filter = \"a=b=c\"\nadmin.token = \"a5ecret space\"\n\
+               server.wrokers = 1";
     for text in [&*config(bad), "[server\na5ecret", "\u{0}"] {
         let told = proxy.reload(text).await;
         assert_eq!(told["level"], "ERROR", "{told}");
