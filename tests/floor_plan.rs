@@ -1,6 +1,6 @@
 //! The floor plan, enforced: imports in `src/` only go down, never sideways, and no file, be it a test or a
 //! benchmark, outgrows a screenful of thought. A room is a top-level module; what it may name stands in
-//! [`may_name`], and nowhere else.
+//! [`may_name`], and nowhere else. No line is wider than a screen.
 
 #[path = "support/rust_paths.rs"]
 mod rust_paths;
@@ -13,6 +13,7 @@ use std::{
 use rust_paths::crate_paths;
 
 const MAX_LINES: usize = 400;
+const MAX_WIDTH: usize = 120;
 
 /// What a room may name of the other rooms: a room, or one module of it. `None`: the room is not on the
 /// plan. Rooms of one floor do not see each other; only where two must meet does the upper one bring a port.
@@ -119,16 +120,50 @@ fn imports_only_go_down() {
     assert!(found.is_empty(), "against the floor plan:\n{}", found.join("\n"));
 }
 
+/// Every source file of the package: its path, and its text.
+fn house() -> impl Iterator<Item = (String, String)> {
+    ["src", "tests", "benches"].into_iter().flat_map(|folder| {
+        all_sources(folder).into_iter().map(move |(file, source)| (format!("{folder}/{}", file.display()), source))
+    })
+}
+
 #[test]
 fn no_file_is_too_long() {
-    let all = ["src", "tests", "benches"].map(|folder| all_sources(folder).into_iter().map(move |file| (folder, file)));
-    let long: Vec<_> = all
-        .into_iter()
-        .flatten()
-        .map(|(folder, (file, source))| (source.lines().count(), format!("{folder}/{}", file.display())))
-        .filter(|(lines, _)| *lines > MAX_LINES)
-        .collect();
+    let long: Vec<_> =
+        house().map(|(file, source)| (source.lines().count(), file)).filter(|(lines, _)| *lines > MAX_LINES).collect();
     assert!(long.is_empty(), "over {MAX_LINES} lines: {long:?}");
+}
+
+/// Whether the line is too wide, and could be broken: a text in quotes and an address cannot.
+fn is_too_wide(line: &str) -> bool {
+    let line = line.trim_end();
+    let is_comment = line.trim_start().starts_with("//");
+    line.chars().count() > MAX_WIDTH && !line.contains("://") && (is_comment || !line.contains('"'))
+}
+
+#[test]
+fn no_line_is_too_wide() {
+    let wide = |(file, source): (String, String)| {
+        let lines = source.lines().enumerate().filter(|(_, line)| is_too_wide(line));
+        lines.map(|(at, _)| format!("{file}:{}", at + 1)).collect::<Vec<_>>()
+    };
+    let wide: Vec<_> = house().flat_map(wide).collect();
+    assert!(wide.is_empty(), "over {MAX_WIDTH} columns: {wide:?}");
+}
+
+#[test]
+fn planted_width_is_found() {
+    let x = "x ".repeat(MAX_WIDTH / 2);
+    for (line, wide) in [
+        (x.clone(), false),
+        (format!("{x}y"), true),
+        (format!("/// \"{x}\""), true),
+        (format!("/// http://{x}"), false),
+        (format!("let a = \"{x}\";"), false),
+        ("ü".repeat(MAX_WIDTH), false),
+    ] {
+        assert_eq!(is_too_wide(&line), wide, "{line}");
+    }
 }
 
 /// A file, what stands in it, and what is to be said of it.

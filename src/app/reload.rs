@@ -77,6 +77,9 @@ const RESTART: &[&str] = &[
     "otlp.",
 ];
 
+/// Live, but for its end where others reach the listener.
+const ADMIN_TOKEN: &str = "admin.token";
+
 fn stands_in(list: &[&str], key: &str) -> bool {
     list.iter().any(|name| *name == key || (name.ends_with('.') && key.starts_with(name)))
 }
@@ -84,7 +87,7 @@ fn stands_in(list: &[&str], key: &str) -> bool {
 /// Reads the configuration again. The error is all that is wrong with it, secrets masked.
 pub type Source = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
 
-/// What the process runs with.
+/// What the process was told, and who was told of it.
 pub(super) struct Settings {
     /// What keys that need a restart are compared with.
     started: Keys,
@@ -148,10 +151,11 @@ impl Settings {
     /// Takes a configuration without fault.
     fn take(&self, loaded: Loaded) {
         let mut current = self.current();
-        let changed: Vec<_> =
-            current.keys.changed(&loaded.keys).into_iter().filter(|key| stands_in(LIVE, key)).collect();
+        let keeps_token = self.keeps_token(&loaded.config);
+        let mut changed = current.keys.changed(&loaded.keys);
+        changed.retain(|key| stands_in(LIVE, key) && !(keeps_token && key == ADMIN_TOKEN));
         let mut waiting = self.started.changed(&loaded.keys);
-        waiting.retain(|key| stands_in(RESTART, key));
+        waiting.retain(|key| stands_in(RESTART, key) || (keeps_token && key == ADMIN_TOKEN));
         self.hand_over(&loaded.config, &changed, &mut current);
         tracing::info!(changed = listed(&changed), "configuration reloaded");
         for key in &waiting {
@@ -164,6 +168,12 @@ impl Settings {
         current.effective = loaded.effective;
         current.since = SystemTime::now();
         current.waiting = waiting;
+    }
+
+    /// Whether this configuration would open the admin listener to others, which stays where it is, wherever the
+    /// file would have it.
+    fn keeps_token(&self, config: &Config) -> bool {
+        config.admin.token.is_none() && self.admin_is_public
     }
 
     fn hand_over(&self, config: &Config, changed: &[String], current: &mut Current) {
@@ -186,8 +196,7 @@ impl Settings {
         if let Err(error) = verbosity.configure(&config.log.filter) {
             tracing::error!(%error, "log.filter");
         }
-        if config.admin.token.is_none() && self.admin_is_public {
-            // The listener stays where it is, wherever the file would have it.
+        if self.keeps_token(config) {
             tracing::warn!("admin.token stays: others can reach the admin listener until a restart");
         } else {
             current.admin_token.clone_from(&config.admin.token);
@@ -295,6 +304,10 @@ mod tests {
             app.settings.take(load("127.0.0.1:0", token));
             let needed = admin::Settings::admin_token(&*app.settings);
             assert_eq!(needed.as_ref().map(Secret::expose), want.map(str::as_bytes), "{address} {token}");
+            // What was not done is not told as done.
+            let current = app.settings.current();
+            let refused = token.is_empty() && want.is_some();
+            assert_eq!(current.waiting.iter().any(|key| key == ADMIN_TOKEN), refused, "{address} {token}");
         }
     }
 

@@ -11,8 +11,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// SIGHUP, where it matters only as the end of the terminal.
-    terminal: Option<Signal>,
+    /// Where SIGHUP matters as its end.
+    terminal: Option<Terminal>,
+}
+
+/// Where the process was started.
+struct Terminal {
+    hangup: Signal,
+    /// Asks the stream that led there at the start.
+    is_there: fn() -> bool,
 }
 
 /// From here on neither of these ends the process by itself, and SIGHUP neither. Needs a runtime, which must
@@ -36,11 +43,14 @@ impl Signals {
     /// Whoever works at a terminal ends what was started there by closing it. Any other SIGHUP means nothing.
     #[cfg(feature = "dev")]
     pub(super) fn end_with_terminal(self, hangup: Signal) -> Self {
-        Self { terminal: io::stderr().is_terminal().then_some(hangup), ..self }
+        let streams: [fn() -> bool; 3] =
+            [|| io::stdin().is_terminal(), || io::stdout().is_terminal(), || io::stderr().is_terminal()];
+        let at_terminal = streams.into_iter().find(|is_terminal| is_terminal());
+        Self { terminal: at_terminal.map(|is_there| Terminal { hangup, is_there }), ..self }
     }
 }
 
-async fn closed(terminal: Option<&mut Signal>) {
-    let Some(hangup) = terminal else { return pending().await };
-    while hangup.recv().await.is_some() && io::stderr().is_terminal() {}
+async fn closed(terminal: Option<&mut Terminal>) {
+    let Some(Terminal { hangup, is_there }) = terminal else { return pending().await };
+    while hangup.recv().await.is_some() && is_there() {}
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{AddressPart, Catalog, Config, Mode, reading::Reading};
+use super::{AddressPart, Catalog, Config, Environment, Mode, reading::Reading};
 
 /// Reports keys that cannot stand together.
 pub(crate) fn faults(config: &Config, reading: &Reading<'_>) {
@@ -64,7 +64,7 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// What is allowed, and still likely not meant.
-pub(crate) fn warnings(config: &Config) -> Vec<String> {
+pub(crate) fn warnings(config: &Config, env: &Environment) -> Vec<String> {
     let upstream = &config.upstream;
     let direct = upstream.mode == Mode::Direct;
     let no_sandboxes = matches!(&config.catalog, Catalog::Static(nodes) if nodes.is_empty());
@@ -94,5 +94,13 @@ pub(crate) fn warnings(config: &Config) -> Vec<String> {
             "resume.max_held_per_sandbox is above resume.max_held and has no effect",
         ),
     ];
-    all.into_iter().filter(|(odd, _)| *odd).map(|(_, warning)| warning.to_owned()).collect()
+    let odd = all.into_iter().filter(|(odd, _)| *odd).map(|(_, warning)| warning.to_owned());
+    odd.chain(protocol(config, env)).collect()
+}
+
+/// Traces speak gRPC, whatever else the environment asks for.
+fn protocol(config: &Config, env: &Environment) -> Option<String> {
+    let (name, _) = env.first(&["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"])?;
+    let ignored = config.otlp.endpoint.is_some() && !env.says(name, "grpc");
+    ignored.then(|| format!("{name} is not grpc, which is all that traces speak: otlp.endpoint must take that"))
 }

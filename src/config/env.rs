@@ -63,6 +63,11 @@ impl Environment {
         names.iter().copied().filter_map(found).find(|(_, value)| *value != Some(""))
     }
 
+    /// Whether the variable has this word as its value, in upper or lower case.
+    pub(crate) fn says(&self, name: &str, word: &str) -> bool {
+        matches!(self.0.get(name), Some(Some(value)) if value.trim().eq_ignore_ascii_case(word))
+    }
+
     /// Replaces `${VAR}`; `$${` stands for `${` itself.
     pub(crate) fn expand(&self, text: &str) -> Result<String, Wrong> {
         let mut whole = String::with_capacity(text.len());

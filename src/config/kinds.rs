@@ -140,8 +140,8 @@ pub(crate) fn url(text: &str) -> Result<Url, Wrong> {
 /// The address of a collector, or none.
 pub(crate) fn url_or_off(text: &str) -> Result<Option<Url>, Wrong> {
     match text {
-        "" => Ok(None),
-        text => base_url(text, "write such as \"http://127.0.0.1:4317\", or \"\" for none").map(Some),
+        "" | "off" => Ok(None),
+        text => base_url(text, "write such as \"http://127.0.0.1:4317\", or \"off\"").map(Some),
     }
 }
 

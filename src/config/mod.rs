@@ -23,14 +23,11 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
 
 use ipnet::IpNet;
 
+pub(crate) use self::kinds::duration;
 pub use self::{
     env::Environment,
     fault::{Fault, Faults, Place},
     keys::Keys,
-};
-pub(crate) use self::{
-    fault::Wrong,
-    kinds::{duration, filter},
 };
 use crate::types::{Node, Port, SandboxId, Secret};
 
@@ -58,7 +55,7 @@ impl Config {
         let config = sections::read(reading.root(root));
         checks::faults(&config, &reading);
         let (effective, keys) = reading.finish()?;
-        let warnings = checks::warnings(&config);
+        let warnings = checks::warnings(&config, env);
         Ok(Loaded { config, effective, keys, warnings })
     }
 }

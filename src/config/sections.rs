@@ -16,6 +16,9 @@ const API_KEY: &str = "${E2B_API_KEY}";
 /// What tells every OpenTelemetry program where its traces go; the first that is set counts.
 const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
+/// What tells every OpenTelemetry program that there are to be none, each with the word that says so.
+const NO_TRACES: [(&str, &str); 2] = [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")];
+
 /// Who wakes.
 #[derive(Clone, Copy, PartialEq)]
 enum Resumer {
@@ -151,6 +154,7 @@ fn shutdown(mut table: Table<'_>) -> Shutdown {
 }
 
 fn otlp(mut table: Table<'_>) -> Otlp {
+    table.overrule("endpoint", "off", &NO_TRACES);
     Otlp { endpoint: table.text_or_variable("endpoint", &COLLECTOR, kinds::url_or_off) }
 }
 

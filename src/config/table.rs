@@ -70,16 +70,28 @@ impl<'r> Table<'r> {
         if self.entries.get(key).is_none_or(empty)
             && let Some((name, text)) = self.reading.env.first(variables)
         {
-            let place = Place::Variable(name.to_owned());
             if let Some(text) = text {
-                let item = Item { value: Value::Text(text.to_owned()), place: place.clone(), raw: None };
-                self.entries.insert(key.to_owned(), Entry { place, item });
+                self.put(key, text, name);
             } else {
                 let wrong = Wrong::new("the value is not UTF-8 text", "write text");
-                self.reading.push(self.path_of(key), None, &place, wrong);
+                self.reading.push(self.path_of(key), None, &Place::Variable(name.to_owned()), wrong);
             }
         }
         self.text(key, "", parse)
+    }
+
+    /// Whatever was written, the key's value is this where one of these variables has the word beside it, in
+    /// upper or lower case.
+    pub(crate) fn overrule(&mut self, key: &'static str, text: &str, by: &[(&str, &str)]) {
+        if let Some((name, _)) = by.iter().find(|(name, word)| self.reading.env.says(name, word)) {
+            self.put(key, text, name);
+        }
+    }
+
+    fn put(&mut self, key: &'static str, text: &str, variable: &str) {
+        let place = Place::Variable(variable.to_owned());
+        let item = Item { value: Value::Text(text.to_owned()), place: place.clone(), raw: None };
+        self.entries.insert(key.to_owned(), Entry { place, item });
     }
 
     /// One of some words; the first is the default.

@@ -1,11 +1,9 @@
 //! Refusals that concern one caller's credentials only, remembered for a while: a wrong token is
 //! answered without asking again, and never speaks for another token.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 
-use super::entry::Refusal;
+use super::entry::{Fresh, Policy, Refusal};
 use crate::types::CredentialDigest;
 
 /// Oldest first; bounded, because tokens are the caller's to invent.
@@ -16,27 +14,31 @@ pub(crate) struct Denials(Vec<Denied>);
 struct Denied {
     digest: CredentialDigest,
     refusal: Refusal,
-    learned: Instant,
-    until: Instant,
+    fresh: Fresh,
 }
 
 impl Denials {
     const MAX: usize = 16;
 
-    pub(crate) fn remember(&mut self, digest: CredentialDigest, refusal: Refusal, now: Instant, ttl: Duration) {
-        self.0.retain(|denied| denied.digest != digest && denied.until > now);
+    pub(crate) fn remember(&mut self, digest: CredentialDigest, refusal: Refusal, fresh: Fresh, policy: &Policy) {
+        let lasts = |denied: &Denied| denied.fresh.lasts(fresh.learned, policy.negative_ttl);
+        self.0.retain(|denied| denied.digest != digest && lasts(denied));
         if self.0.len() == Self::MAX {
             self.0.remove(0);
         }
-        self.0.push(Denied { digest, refusal, learned: now, until: now + ttl });
+        self.0.push(Denied { digest, refusal, fresh });
     }
 
     /// What these credentials were told since `since`, or recently enough.
-    pub(crate) fn get(&self, digest: CredentialDigest, since: Instant, now: Instant) -> Option<Refusal> {
-        self.0
-            .iter()
-            .find(|denied| denied.digest == digest && (now < denied.until || denied.learned >= since))
-            .map(|denied| denied.refusal.clone())
+    pub(crate) fn get(
+        &self,
+        digest: CredentialDigest,
+        since: Instant,
+        now: Instant,
+        policy: &Policy,
+    ) -> Option<Refusal> {
+        let serves = |denied: &&Denied| denied.fresh.serves(since, now, policy.negative_ttl);
+        self.0.iter().filter(|denied| denied.digest == digest).find(serves).map(|denied| denied.refusal.clone())
     }
 
     pub(crate) fn clear(&mut self) {

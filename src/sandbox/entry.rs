@@ -107,9 +107,7 @@ impl Entry {
     /// The place, if it may be used without asking: the hot path, which changes nothing.
     pub(crate) fn route(&self, now: Instant, policy: &Policy) -> Option<&Arc<Route>> {
         match &self.state {
-            State::Running(known) => {
-                known.fresh.filter(|fresh| fresh.lasts(now) && !fresh.wanes(now)).map(|_| &known.route)
-            }
+            State::Running(known) => known.fresh.filter(|fresh| fresh.is_young(now, policy.ttl)).map(|_| &known.route),
             State::Locating(locating) => locating.serving(now, policy),
             _ => None,
         }
@@ -131,10 +129,12 @@ impl Entry {
     }
 
     /// Whether it holds nothing that could still be used.
-    pub(crate) fn useless(&self, now: Instant) -> bool {
+    pub(crate) fn useless(&self, now: Instant, policy: &Policy) -> bool {
         match &self.state {
             State::Unknown => true,
-            State::Asleep(Asleep { fresh, .. }) | State::Refusing(fresh) | State::Gone(_, fresh) => now >= fresh.until,
+            State::Asleep(Asleep { fresh, .. }) | State::Refusing(fresh) | State::Gone(_, fresh) => {
+                !fresh.lasts(now, policy.negative_ttl)
+            }
             State::Running(_) | State::Locating(_) | State::Resuming(_) => false,
         }
     }
@@ -153,23 +153,24 @@ impl Entry {
         let Step { now, .. } = step;
         let room = want.room && (want.parked || self.held() < policy.max_held_per_sandbox);
         if !matches!(self.state, State::Running(_) | State::Locating(_))
-            && let Some(refusal) = self.denials.get(want.digest(), want.since, now)
+            && let Some(refusal) = self.denials.get(want.digest(), want.since, now, policy)
         {
             return Act::refuse(refusal);
         }
+        let serves = |fresh: &Fresh| fresh.serves(want.since, now, policy.negative_ttl);
         match &mut self.state {
-            State::Running(known) if known.fresh.is_some_and(|fresh| fresh.serves(want.since, now)) => {
+            State::Running(known) if known.fresh.is_some_and(|fresh| fresh.serves(want.since, now, policy.ttl)) => {
                 let answer = Answer::Go(known.route.clone());
-                if known.fresh.is_none_or(|fresh| !fresh.lasts(now) || !fresh.wanes(now)) {
+                if !known.fresh.is_some_and(|fresh| fresh.wanes(now, policy.ttl)) {
                     return Act::answer(answer);
                 }
                 let (locating, launch) = Locating::take_off(Some(known.clone()), None, step);
                 self.state = State::Locating(locating);
                 Act { answer, launch: Some(launch) }
             }
-            State::Gone(reason, fresh) if fresh.serves(want.since, now) => Act::refuse(Refusal::Gone(*reason)),
-            State::Refusing(fresh) if fresh.serves(want.since, now) => Act::refuse(Refusal::Unavailable),
-            State::Asleep(asleep) if asleep.fresh.serves(want.since, now) => {
+            State::Gone(reason, fresh) if serves(fresh) => Act::refuse(Refusal::Gone(*reason)),
+            State::Refusing(fresh) if serves(fresh) => Act::refuse(Refusal::Unavailable),
+            State::Asleep(asleep) if serves(&asleep.fresh) => {
                 if let Err(refusal) = asleep.admits(want) {
                     return Act::refuse(refusal);
                 }
@@ -313,7 +314,7 @@ impl Entry {
                     WakeError::Transitioning | WakeError::Gone(_) => (None, Duration::ZERO),
                 };
                 if let Some(refusal) = refusal {
-                    self.denials.remember(landed.digest, refusal, now, ttl);
+                    self.denials.remember(landed.digest, refusal, Fresh::new(now, ttl), policy);
                 }
                 landed
             }
@@ -389,7 +390,8 @@ impl Locating {
     fn serving(&self, now: Instant, policy: &Policy) -> Option<&Arc<Route>> {
         let known = self.known.as_ref().filter(|_| self.doubt != Some(Doubt::Place))?;
         let slow = now >= self.since + SLOW && known.outlives_slowness(now, policy);
-        let serves = slow || known.fresh.is_some_and(|fresh| fresh.lasts(now)) || known.outlives_outage(now, policy);
+        let serves =
+            slow || known.fresh.is_some_and(|fresh| fresh.lasts(now, policy.ttl)) || known.outlives_outage(now, policy);
         serves.then_some(&known.route)
     }
 }

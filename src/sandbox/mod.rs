@@ -1,7 +1,7 @@
 //! Floor 2: who is where, and waking.
 //!
-//! `entry` decides (pure), `history` writes down what came of it, `table` keeps the entries, `resolver` waits, `flight` asks the control plane
-//! through `ports`.
+//! `entry` decides (pure), `history` writes down what came of it, `table` keeps the entries, `resolver` waits,
+//! `flight` asks the control plane through `ports`.
 
 mod bell;
 #[doc(hidden)]

@@ -52,8 +52,8 @@ impl Slot {
     }
 
     /// Whether it holds nothing that could still be used, be it only to tell an operator what became of a sandbox.
-    pub(crate) fn useless(&self, now: Instant) -> bool {
-        self.entry.useless(now) && !self.history.tells_of_a_sandbox()
+    pub(crate) fn useless(&self, now: Instant, policy: &Policy) -> bool {
+        self.entry.useless(now, policy) && !self.history.tells_of_a_sandbox()
     }
 
     pub(crate) fn wanted(&self) -> u64 {

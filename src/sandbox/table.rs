@@ -50,7 +50,8 @@ impl Table {
         }
     }
 
-    /// From now on these hold, also for what is known already.
+    /// From now on these hold; for what is known already, as far as they are shorter than what it was learned
+    /// with.
     pub(crate) fn adjust(&self, policy: Policy, max_entries: usize) {
         self.policy.store(policy.into());
         self.max_entries.store(max_entries, Relaxed);
@@ -103,10 +104,11 @@ impl Table {
         self.crowded.notified().await;
     }
 
-    /// Forgets what is of no use any more, ids that nobody has and sandboxes that nobody wants; when crowded, also what is: negatives first, then the routes
-    /// unused the longest. Never an entry that somebody waits for.
+    /// Forgets what is of no use any more, ids that nobody has and sandboxes that nobody wants; when crowded, also
+    /// what is: negatives first, then the routes unused the longest. Never an entry that somebody waits for.
     pub(crate) fn sweep(&self, now: Instant) {
-        self.forget(|slot| slot.useless(now) || self.idle(slot, now) > IDLE);
+        let policy = self.policy.load();
+        self.forget(|slot| slot.useless(now, &policy) || self.idle(slot, now) > IDLE);
         if self.entries.load(Relaxed) < self.crowded_at() {
             return;
         }

@@ -28,6 +28,17 @@ pub(crate) struct View {
     history: Vec<RecordView>,
 }
 
+/// What is read of an entry while others may wait for it: numbers, nothing on the heap.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Count {
+    state: &'static str,
+    held: usize,
+    requests: u64,
+    wakes: u32,
+    /// When a request last wanted it, in the table's milliseconds.
+    wanted: u64,
+}
+
 /// A line in a list of sandboxes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -120,7 +131,7 @@ impl View {
         };
         let known = slot.entry.known();
         Self {
-            summary: Summary::of(id, slot, moment),
+            summary: Summary::of(id.clone(), Count::of(slot), moment),
             reason: reason.map(Reason::as_str),
             route: known.map(|known| RouteView::of(&known.route, moment.now - known.confirmed)),
             last_wake: slot.history.last_wake().map(|wake| LastWakeView::of(wake, moment)),
@@ -129,16 +140,22 @@ impl View {
     }
 }
 
-impl Summary {
-    pub(crate) fn of(id: &SandboxId, slot: &Slot, moment: Moment) -> Self {
+impl Count {
+    pub(crate) fn of(slot: &Slot) -> Self {
         Self {
-            sandbox_id: id.clone(),
             state: slot.entry.phase().as_str(),
             held: slot.entry.held(),
             requests: slot.requests(),
             wakes: slot.wakes(),
-            wanted_ms_ago: moment.since(slot.wanted()),
+            wanted: slot.wanted(),
         }
+    }
+}
+
+impl Summary {
+    pub(crate) fn of(id: SandboxId, count: Count, moment: Moment) -> Self {
+        let Count { state, held, requests, wakes, wanted } = count;
+        Self { sandbox_id: id, state, held, requests, wakes, wanted_ms_ago: moment.since(wanted) }
     }
 
     #[cfg(test)]

@@ -2,7 +2,7 @@
 //! process's own object, not a global, so that two proxies in one process do not share numbers.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -10,6 +10,7 @@ use dashmap::DashMap;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder as _, SharedString, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use metrics_process::Collector;
+use tokio::time::Instant;
 
 use super::log;
 
@@ -42,7 +43,13 @@ pub(crate) struct Metrics {
     pub(crate) http1_connections: Gauge,
     log_lines_dropped: Counter,
     process: Collector,
+    /// When the process's own figures were read last.
+    looked: Mutex<Option<Instant>>,
 }
+
+/// The process's own figures are read from /proc, descriptor by descriptor: no more often than this, however often
+/// somebody scrapes.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who made an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +94,7 @@ impl Metrics {
             answered: (0..STATUSES).map(|_| OnceLock::new()).collect(),
             requests: DashMap::new(),
             process: Collector::default(),
+            looked: Mutex::new(None),
             handle: recorder.handle(),
             recorder,
         }))
@@ -149,8 +157,16 @@ impl Metrics {
     pub(crate) fn render(&self) -> String {
         // Counted where it happens, for the whole process: nothing here can be asked from there.
         self.log_lines_dropped.absolute(log::lines_dropped());
-        metrics::with_local_recorder(&self.recorder, || self.process.collect());
+        self.look_at_process();
         self.handle.render()
+    }
+
+    fn look_at_process(&self) {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
+            metrics::with_local_recorder(&self.recorder, || self.process.collect());
+            *looked = Some(Instant::now());
+        }
     }
 
     /// Moves recorded samples into their buckets: memory stays bounded when nobody scrapes. Every few
@@ -210,5 +226,30 @@ impl Gauged {
 impl Drop for Gauged {
     fn drop(&mut self) {
         self.0.decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_process_is_looked_at_once_a_second_however_often_somebody_scrapes() {
+        let metrics = Metrics::new().expect("metrics");
+        let descriptors = || {
+            let text = metrics.render();
+            let line = text.lines().find_map(|line| line.strip_prefix("process_open_fds "));
+            line.expect("a sample").to_owned()
+        };
+        let first = descriptors();
+        let mut files = Vec::new();
+        for _ in 0..50 {
+            files.push(std::fs::File::open("/dev/null").expect("a file"));
+            assert_eq!(descriptors(), first);
+        }
+        while descriptors() == first {
+            files.push(std::fs::File::open("/dev/null").expect("a file"));
+            tokio::time::advance(LOOK_AGAIN).await;
+        }
     }
 }

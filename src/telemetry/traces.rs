@@ -36,7 +36,8 @@ pub(crate) struct Traces {
 
 impl Traces {
     /// To be called inside the runtime that is to carry the connection. Nothing is dialled before there is a
-    /// span. What OpenTelemetry's own variables say of sampling, batches, headers and the resource holds.
+    /// span. What OpenTelemetry's own variables say of sampling, headers, the resource and batches holds, but for
+    /// the size of the queue (`OTEL_BSP_MAX_QUEUE_SIZE`), which is this proxy's own.
     pub(crate) fn start(collector: &Url, metrics: &Metrics) -> Result<Self, ExporterBuildError> {
         let mut address = collector.clone();
         // Neither can fail for an http URL.

@@ -30,6 +30,41 @@ fn the_key_counts_then_the_variable_of_traces_then_that_of_all_signals() {
 }
 
 #[test]
+fn off_is_off_whatever_else_is_said() {
+    let (key, variable) = ("otlp.endpoint = 'http://a:1'", (ALL, "http://b:2"));
+    assert_eq!(endpoint("otlp.endpoint = 'off'", &[variable]), "");
+    assert_eq!(endpoint(key, &[("CLIENT_PROXY__OTLP__ENDPOINT", "off"), variable]), "");
+    for silence in [("OTEL_SDK_DISABLED", "true"), ("OTEL_SDK_DISABLED", "True"), ("OTEL_TRACES_EXPORTER", "none")] {
+        assert_eq!(endpoint(key, &[silence, variable]), "", "{silence:?}");
+        let effective = load(key, &[silence]).expect("sound").effective;
+        assert!(effective.contains("endpoint = \"off\""), "{effective}");
+    }
+    for nothing in [("OTEL_SDK_DISABLED", "false"), ("OTEL_SDK_DISABLED", ""), ("OTEL_TRACES_EXPORTER", "otlp")] {
+        assert_eq!(endpoint(key, &[nothing]), "http://a:1/", "{nothing:?}");
+    }
+}
+
+#[test]
+fn a_protocol_that_is_not_spoken_is_warned_of() {
+    const OF_TRACES: &str = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL";
+    const OF_ALL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
+    let key = "otlp.endpoint = 'http://a:1'";
+    for (file, env, named) in [
+        (key, vec![], None),
+        (key, vec![(OF_ALL, "grpc")], None),
+        (key, vec![(OF_ALL, "http/protobuf")], Some(OF_ALL)),
+        (key, vec![(OF_TRACES, "http/json"), (OF_ALL, "grpc")], Some(OF_TRACES)),
+        (key, vec![(OF_TRACES, "grpc"), (OF_ALL, "http/json")], None),
+        ("", vec![(OF_ALL, "http/protobuf")], None),
+    ] {
+        let warnings = load(file, &env).expect("sound").warnings;
+        let found: Vec<_> = warnings.iter().filter(|warning| warning.contains("grpc")).collect();
+        assert_eq!(found.len(), usize::from(named.is_some()), "{env:?}: {warnings:?}");
+        assert!(found.iter().all(|warning| warning.starts_with(named.unwrap_or_default())), "{warnings:?}");
+    }
+}
+
+#[test]
 fn a_bad_address_is_a_fault_of_the_key_wherever_it_was_written() {
     for (value, wrong) in [
         ("collector:4317", "not an http or https URL"),

@@ -2,6 +2,7 @@
 
 mod admin_pages;
 mod admin_refusals;
+mod allocator;
 mod drain;
 mod lines;
 mod operators;

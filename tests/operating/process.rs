@@ -105,7 +105,8 @@ async fn operators_connections_are_bounded_in_number_and_time() {
         for oldest in &mut idle[..=20] {
             oldest.is_left().await;
         }
-        assert!(open_files(proxy.pid()) <= before + ROOM);
+        // Of those others one may not be closed yet.
+        assert!(open_files(proxy.pid()) <= before + ROOM + 1);
         idle.drain(..ROOM / 2);
         // And those who say nothing lose their places.
         for silent in &mut idle {
@@ -265,7 +266,7 @@ async fn the_last_place_goes_to_whichever_listener_has_a_client() {
         upstream.head().await;
         upstream.write(OK).await;
         assert_eq!(client.message().await.text(), "ok");
-        assert!(waiting.0.try_read(&mut [0]).is_err(), "it waits");
+        waiting.waits(app.addresses().health).await;
         drop(client);
         assert!(waiting.read_until("\r\n").await.starts_with("HTTP/1.1 400 "));
         waiting.is_left().await;

@@ -19,11 +19,12 @@ const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 /// A daemon that has left parent and session and lets no hangup end it, beside an ordinary child.
 const TEMPLATE: &str = "stubborn=(trap '' HUP; setsid sleep 4341 &); sleep 4342";
 
-async fn playground(stderr: Stdio) -> (Child, Api) {
+async fn playground(stdin: Stdio, stderr: Stdio) -> (Child, Api) {
     let mut child = Command::new(PROGRAM)
         .args(["dev", "--api", "127.0.0.1:0", "--proxy", "127.0.0.1:0", "--health", "127.0.0.1:0"])
         .args(["--admin", "127.0.0.1:0", "--template", TEMPLATE])
         .env("E2B_API_KEY", KEY)
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(stderr)
         .spawn()
@@ -46,7 +47,7 @@ async fn playground(stderr: Stdio) -> (Child, Api) {
 }
 
 async fn ends_with(signal: Signal) {
-    let (mut child, api) = playground(Stdio::null()).await;
+    let (mut child, api) = playground(Stdio::null(), Stdio::null()).await;
     let (running, paused) = (api.sleeper("stubborn").await, api.sleeper("stubborn").await);
     let fresh = api.sleeper("counter").await;
     until("everything runs", async || running.processes().await.len() == 4 && paused.processes().await.len() == 4)
@@ -78,20 +79,25 @@ async fn an_interrupted_playground_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hangup_ends_the_playground_only_with_its_terminal() {
-    // Nobody's controlling terminal: the signals are this test's own.
-    let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
-    grantpt(&keyboard).and_then(|()| unlockpt(&keyboard)).expect("one's own terminal");
-    let name = ptsname(&keyboard, Vec::new()).expect("its name");
-    let flags = i32::try_from(OpenptFlags::NOCTTY.bits()).expect("a flag");
-    let screen = File::options().write(true).custom_flags(flags).open(OsStr::from_bytes(name.to_bytes()));
-    let (mut child, api) = playground(screen.expect("the other end").into()).await;
-    let hangup = || kill_process(Pid::from_child(&child), Signal::HUP).expect("it lives");
-    hangup();
-    let sandbox = api.sleeper("counter").await;
-    assert_eq!(api.get(&format!("/sandboxes/{}", sandbox.id)).await.status, 200, "it goes on");
-    drop(keyboard);
-    hangup();
-    until("it ends", async || child.try_wait().expect("one's own child").is_some()).await;
-    assert_eq!(child.wait().expect("ended").code(), Some(0));
-    until("no process is left", async || processes_with(&sandbox.id).is_empty()).await;
+    for typed in [true, false] {
+        // Nobody's controlling terminal: the signals are this test's own.
+        let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        grantpt(&keyboard).and_then(|()| unlockpt(&keyboard)).expect("one's own terminal");
+        let name = ptsname(&keyboard, Vec::new()).expect("its name");
+        let flags = i32::try_from(OpenptFlags::NOCTTY.bits()).expect("a flag");
+        let name = OsStr::from_bytes(name.to_bytes());
+        let end = File::options().read(true).write(true).custom_flags(flags).open(name).expect("the other end");
+        // Where the log goes to a file, the terminal is where one types.
+        let (stdin, stderr) = if typed { (end.into(), Stdio::null()) } else { (Stdio::null(), end.into()) };
+        let (mut child, api) = playground(stdin, stderr).await;
+        let hangup = || kill_process(Pid::from_child(&child), Signal::HUP).expect("it lives");
+        hangup();
+        let sandbox = api.sleeper("counter").await;
+        assert_eq!(api.get(&format!("/sandboxes/{}", sandbox.id)).await.status, 200, "it goes on");
+        drop(keyboard);
+        hangup();
+        until("it ends", async || child.try_wait().expect("one's own child").is_some()).await;
+        assert_eq!(child.wait().expect("ended").code(), Some(0));
+        until("no process is left", async || processes_with(&sandbox.id).is_empty()).await;
+    }
 }

@@ -7,20 +7,21 @@ use std::{
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use super::{control_plane::KEY, eventually};
+use super::{PATIENCE, control_plane::KEY, eventually};
 
 const ANYWHERE: &str =
     "server.listen = [\"127.0.0.1:0\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"";
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_client-proxy");
 
-/// A running client-proxy; killed when dropped.
+/// A running client-proxy; ended when dropped.
 pub struct Binary {
     child: Child,
     file: NamedTempFile,
@@ -172,6 +173,21 @@ impl Binary {
         self.stderr()
     }
 
+    /// Ends it as `last_words` does, or else by force.
+    fn end_now(&mut self) {
+        let start = Instant::now();
+        let runs = |child: &mut Child| child.try_wait().expect("one's own child").is_none();
+        if !std::thread::panicking() && runs(&mut self.child) {
+            self.signal(Signal::TERM);
+            self.signal(Signal::INT);
+            while runs(&mut self.child) && start.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -201,9 +217,10 @@ const SECRETS: [&str; 3] = [KEY, "a5ecret", "t0ken"];
 impl Drop for Binary {
     /// Whatever a test did: no secret of it was written.
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end_now();
         if !std::thread::panicking() {
+            // Also what waited in its queue, and what nobody has read yet.
+            self.reader.take().map(JoinHandle::join).transpose().expect("no panic");
             let written = self.stderr();
             let line = written.lines().find(|line| SECRETS.iter().any(|secret| line.contains(secret)));
             assert_eq!(line, None, "a secret in the log");

@@ -56,7 +56,7 @@ impl Proxy {
     /// Starts with this configuration; its listeners are free loopback ports, whatever it says.
     pub fn start(toml: &str) -> Self {
         let anywhere = "127.0.0.1:0";
-        let drains_by_itself = !toml.contains("shutdown.");
+        let drains_by_itself = !toml.parse::<toml::Table>().expect("TOML").contains_key("shutdown");
         let at_once = ["DELAY", "TIMEOUT"].map(|time| (format!("CLIENT_PROXY__SHUTDOWN__DRAIN_{time}"), "0s"));
         let at_once = at_once.iter().filter(|_| drains_by_itself).map(|(name, value)| (&**name, *value));
         let environment: Environment = [
@@ -135,11 +135,19 @@ fn gauges_after(app: &App, health: SocketAddr) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let connections = "client_proxy_connections";
+        let held = "client_proxy_held_requests";
+        let is_zero =
+            async |gauge| eventually(&format!("{gauge} = 0"), async || metric(health, gauge).await == 0.0).await;
+        let nothing_is_open = metric(health, connections).await == 0.0;
+        if nothing_is_open {
+            // No drain is needed to end what was held.
+            is_zero(held).await;
+        }
         // A worker with connections looks every few seconds only whether it can end, and its pool with it.
-        let upstream = (metric(health, connections).await == 0.0).then_some("client_proxy_upstream_connections");
+        let upstream = nothing_is_open.then_some("client_proxy_upstream_connections");
         app.drain().await;
-        for gauge in ["client_proxy_held_requests", connections].into_iter().chain(upstream) {
-            eventually(&format!("{gauge} = 0"), async || metric(health, gauge).await == 0.0).await;
+        for gauge in [held, connections].into_iter().chain(upstream) {
+            is_zero(gauge).await;
         }
     });
 }

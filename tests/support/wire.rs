@@ -173,6 +173,16 @@ impl Message {
 pub struct Raw(pub TcpStream);
 
 impl Raw {
+    /// Asserts that it waits: nothing came, although the same process has since taken many connections that `others`
+    /// listens for, and answered on them.
+    pub async fn waits(&mut self, others: SocketAddr) {
+        for _ in 0..50 {
+            assert_eq!(super::get(others, "/healthz/live").await.text(), "alive\n");
+        }
+        let read = self.0.try_read(&mut [0]);
+        assert!(matches!(&read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock), "{read:?}");
+    }
+
     pub async fn connect(address: SocketAddr) -> Self {
         Self(TcpStream::connect(address).await.expect("a connection"))
     }

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Bench, measure,
+    Bench, measure, scenarios,
     sockets::{self, PATIENCE},
     upstream::{GREETING, SMALL},
 };
@@ -35,6 +35,10 @@ pub(crate) const ALL: [Peer; 4] = [
 
 /// The Host of every request: port 8000 of the sandbox that runs.
 pub(crate) const HOST: &str = "8000-bench.sandbox.test";
+
+/// Connections beside those of a scenario: warming up, asking for metrics, and what the former scenario's clients
+/// have left half closed.
+const OTHER_CONNECTIONS: usize = 1000;
 
 /// A proxy, and how it is told to route `{port}-{sandbox}.{domain}` to the upstream.
 #[derive(Clone, Copy)]
@@ -98,7 +102,7 @@ impl Peer {
             upstream: bench.upstream.address,
             control_plane: bench.control_plane.address,
             threads: bench.machine.cores,
-            connections: bench.machine.fit(usize::MAX),
+            connections: bench.machine.fit(scenarios::most_connections() + OTHER_CONNECTIONS),
         };
         let log = site.folder.join("log");
         let mut command = (self.command)((self.program)().context("not installed")?, &site)?;

@@ -52,6 +52,11 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario { name: "held-5000", about: "5000 requests held, then released", kind: Kind::Held(5000) },
 ];
 
+/// The client connections of the largest.
+pub(crate) fn most_connections() -> usize {
+    ALL.iter().map(Scenario::connections).max().unwrap_or_default()
+}
+
 /// Every name, for the command line.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|scenario| scenario.name)

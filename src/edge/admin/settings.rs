@@ -1,4 +1,5 @@
-//! What the process runs with, and what it logs: `GET /config`, and `/log` for a filter that ends by itself.
+//! The configuration that was read last, and what is logged: `GET /config`, and `/log` for a filter that ends by
+//! itself.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,13 +12,9 @@ use axum::{
     routing::get,
 };
 use serde::Deserialize;
-use serde_json::json;
 
-use crate::{
-    config::{self, Wrong},
-    telemetry::Verbosity,
-    types::Secret,
-};
+use super::refusal::Refused;
+use crate::{config, telemetry::Verbosity, types::Secret};
 
 /// The process's settings, as these pages know them.
 pub(crate) trait Settings: Send + Sync + 'static {
@@ -61,42 +58,25 @@ async fn restore<S: Settings>(State(settings): State<Arc<S>>) -> Response {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
-    filter: Option<String>,
+    filter: String,
     r#for: Option<String>,
 }
 
-async fn log<S: Settings>(State(settings): State<Arc<S>>, body: Result<Bytes, BytesRejection>) -> Response {
-    let body = match body {
-        Ok(body) => body,
-        Err(error) => return refused(error.status(), Wrong::new(error.body_text(), EXAMPLE)),
-    };
-    let verbosity = settings.verbosity();
-    let done = read(&body).and_then(|(filter, time)| match filter {
-        Some(filter) => verbosity.set(&filter, time).map_err(|error| Wrong::new(error.to_string(), EXAMPLE)),
-        None => Ok(verbosity.restore()),
-    });
-    done.map_or_else(|wrong| refused(StatusCode::BAD_REQUEST, wrong), |view| Json(view).into_response())
+async fn log<S: Settings>(
+    State(settings): State<Arc<S>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refused> {
+    let unreadable = |status| Refused::new(status, "invalid_body", format!("the body has to be {RIGHT}"));
+    let body = body.map_err(|error| unreadable(error.status()))?;
+    let Wish { filter, r#for } = serde_json::from_slice(&body).map_err(|_| unreadable(StatusCode::BAD_REQUEST))?;
+    let time = r#for.map_or(Some(USUALLY), |text| config::duration(&text).ok());
+    let time = time.filter(|time| (Duration::from_millis(1)..=LONGEST).contains(time));
+    let time =
+        time.ok_or_else(|| Refused::bad_parameter("for has to be such as \"1h30m\", from \"1ms\" to \"24h\""))?;
+    let view = settings.verbosity().set(&filter, time);
+    let view =
+        view.map_err(|_| Refused::bad_parameter("filter has to be such as \"info\" or \"info,client_proxy=debug\""))?;
+    Ok(Json(view).into_response())
 }
 
-const EXAMPLE: &str = r#"write such as {"filter": "client_proxy=debug", "for": "10m"}"#;
-
-/// The filter and its time; no filter: the configured one again.
-fn read(body: &[u8]) -> Result<(Option<String>, Duration), Wrong> {
-    let Wish { filter, r#for } =
-        serde_json::from_slice(body).map_err(|error| Wrong::new(format!("the body: {error}"), EXAMPLE))?;
-    let of = |key: &'static str| move |Wrong { wrong, remedy }: Wrong| Wrong::new(format!("{key}: {wrong}"), remedy);
-    let time = r#for.map_or(Ok(USUALLY), |text| config::duration(&text)).map_err(of("for"))?;
-    if time > LONGEST {
-        return Err(Wrong::new("for: too long", "write at most \"24h\"; for good it belongs in log.filter"));
-    }
-    let filter = filter.map(|text| config::filter(&text)).transpose().map_err(of("filter"))?;
-    match filter {
-        _ if time.is_zero() => Ok((None, time)),
-        None => Err(Wrong::new("filter is missing", EXAMPLE)),
-        filter => Ok((filter, time)),
-    }
-}
-
-fn refused(status: StatusCode, Wrong { wrong, remedy }: Wrong) -> Response {
-    (status, Json(json!({ "error": wrong, "remedy": remedy }))).into_response()
-}
+const RIGHT: &str = r#"such as {"filter": "client_proxy=debug", "for": "10m"}, at most 4096 bytes"#;

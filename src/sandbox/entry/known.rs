@@ -7,32 +7,43 @@ use tokio::time::Instant;
 use super::Policy;
 use crate::types::{Generation, Placement, Route};
 
-/// How long something that was learned may be used.
+/// How long something that was learned may be used. `longest` is what the policy allows now: a time that was
+/// shortened since counts at once, one that was lengthened only for what is learned from then on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fresh {
     pub(crate) learned: Instant,
-    pub(crate) until: Instant,
+    ttl: Duration,
 }
 
 impl Fresh {
     pub(crate) fn new(now: Instant, ttl: Duration) -> Self {
-        Self { learned: now, until: now + ttl }
+        Self { learned: now, ttl }
     }
 
     /// Whether it may be used unasked, by whoever comes.
-    pub(crate) fn lasts(self, now: Instant) -> bool {
-        now < self.until
+    pub(crate) fn lasts(self, now: Instant, longest: Duration) -> bool {
+        self.age(now) < self.ttl.min(longest)
     }
 
-    /// Whether the last quarter of its time has begun: worth asking while it still serves, so that a busy
+    /// Whether the last quarter of its time is still to come.
+    pub(crate) fn is_young(self, now: Instant, longest: Duration) -> bool {
+        let ttl = self.ttl.min(longest);
+        self.age(now) < ttl.saturating_sub(ttl / 4)
+    }
+
+    /// Whether it is in the last quarter of its time: worth asking while it still serves, so that a busy
     /// sandbox's requests never wait for a lookup.
-    pub(crate) fn wanes(self, now: Instant) -> bool {
-        now >= self.until - (self.until - self.learned) / 4
+    pub(crate) fn wanes(self, now: Instant, longest: Duration) -> bool {
+        self.lasts(now, longest) && !self.is_young(now, longest)
     }
 
     /// Whether it is good enough for somebody who asks since `since`.
-    pub(crate) fn serves(self, since: Instant, now: Instant) -> bool {
-        now < self.until || self.learned >= since
+    pub(crate) fn serves(self, since: Instant, now: Instant, longest: Duration) -> bool {
+        self.lasts(now, longest) || self.learned >= since
+    }
+
+    fn age(self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.learned)
     }
 }
 

@@ -28,6 +28,16 @@ struct Waiter {
     wakes: u8,
 }
 
+fn random_policy(rng: &mut Rng) -> Policy {
+    let ms = Duration::from_millis;
+    Policy {
+        ttl: ms([0, 20, 1000][rng.usize(..3)]),
+        stale_if_error: ms([0, 500, 60_000][rng.usize(..3)]),
+        negative_ttl: ms([0, 30, 1000][rng.usize(..3)]),
+        max_held_per_sandbox: [3, 10, 1000][rng.usize(..3)],
+    }
+}
+
 struct World {
     rng: Rng,
     entry: Entry,
@@ -53,13 +63,7 @@ struct World {
 impl World {
     fn new(seed: u64, start: Instant) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let ms = Duration::from_millis;
-        let policy = Policy {
-            ttl: ms([0, 20, 1000][rng.usize(..3)]),
-            stale_if_error: ms([0, 500, 60_000][rng.usize(..3)]),
-            negative_ttl: ms([0, 30, 1000][rng.usize(..3)]),
-            max_held_per_sandbox: [3, 10, 1000][rng.usize(..3)],
-        };
+        let policy = random_policy(&mut rng);
         let token = |text: &str| (!text.is_empty()).then(|| Secret::new(text));
         let mut callers: Vec<_> = ["right", "wrong", ""]
             .into_iter()
@@ -260,8 +264,8 @@ impl World {
         }
         let finding = if self.rng.bool() { Finding::Disowned } else { Finding::PortClosed };
         self.apply(Event::NotThere { generation, finding });
-        if matches!(&self.entry.state, State::Locating(locating) if locating.doubt == Some(Doubt::Place) && finding.doubt() == Doubt::Place)
-        {
+        let doubted = matches!(&self.entry.state, State::Locating(locating) if locating.doubt == Some(Doubt::Place));
+        if doubted && finding.doubt() == Doubt::Place {
             // A lookup that this report launched has this very number.
             self.reported = Some((generation, self.serial - 1));
         }
@@ -299,6 +303,8 @@ impl World {
         }
         if let Some(route) = self.entry.route(self.now, &self.policy) {
             self.check_route(route);
+            let old = |known: &Known| !known.failing && self.now >= known.confirmed + self.policy.ttl;
+            assert!(!matches!(&self.entry.state, State::Running(known) if old(known)), "used for too long");
         }
         if let State::Resuming(resuming) = &self.entry.state {
             assert!(!resuming.flights.is_empty(), "resuming without a flight");
@@ -345,6 +351,8 @@ impl World {
                 let at = self.rng.usize(..self.waiters.len());
                 self.waiters.remove(at);
             }
+            // An operator changes the settings.
+            16 if self.rng.u8(..8) == 0 => self.policy = random_policy(&mut self.rng),
             _ => self.now += Duration::from_millis(self.rng.u64(..200)),
         }
         self.check();

@@ -149,6 +149,31 @@ fn a_busy_route_is_asked_for_ahead_of_its_end_and_nobody_waits() {
 }
 
 #[test]
+fn shorter_times_hold_for_what_is_known_and_longer_ones_for_what_is_learned() {
+    let short = Duration::from_millis(100);
+    let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
+    stage.policy.ttl = MINUTE;
+    stage.now += SECOND / 2;
+    assert!(stage.entry.route(stage.now, &stage.policy).is_some());
+    stage.policy.ttl = short;
+    assert!(stage.entry.route(stage.now, &stage.policy).is_none());
+    let flight = located_flight(&stage.want(&owner()));
+    stage.policy.ttl = MINUTE;
+    stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
+    stage.now += SECOND * 2;
+    assert!(stage.entry.route(stage.now, &stage.policy).is_some());
+    for located in [Located::Gone(Reason::Killed), asleep()] {
+        let mut stage = Stage::knowing(located);
+        stage.policy.negative_ttl = MINUTE;
+        stage.now += SECOND / 2;
+        assert!(!stage.entry.useless(stage.now, &stage.policy));
+        stage.policy.negative_ttl = short;
+        assert!(stage.entry.useless(stage.now, &stage.policy));
+        located_flight(&stage.want(&owner()));
+    }
+}
+
+#[test]
 fn a_slow_catalog_is_waited_for_a_moment_and_then_what_is_known_serves() {
     let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
     stage.policy.max_held_per_sandbox = 1;

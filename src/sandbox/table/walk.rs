@@ -1,5 +1,6 @@
-//! Walks over all entries, for operators: one shard is read-locked at a time, which keeps no reader waiting, and
-//! of all that is seen no more is kept than is asked for.
+//! Walks over all entries, for operators: one shard is read-locked at a time, and of all that is seen no more is
+//! kept than is asked for. Meanwhile a writer of this shard waits, and readers that come after it wait behind it: so
+//! under the lock ids are compared and numbers copied, and all else is done afterwards.
 
 use std::{cmp::Reverse, collections::BTreeMap, str::FromStr};
 
@@ -10,7 +11,7 @@ use crate::{
     sandbox::{
         entry::Phase,
         slot::Slot,
-        view::{Page, Summary},
+        view::{Count, Page, Summary},
     },
     types::SandboxId,
 };
@@ -64,7 +65,7 @@ impl Table {
             let id = slot.key();
             let wanted = after.is_none_or(|after| id > after) && phase.is_none_or(|phase| slot.entry.phase() == phase);
             if wanted && found.takes(|last| id < last) {
-                found.take(id.clone(), Summary::of(id, &slot, moment));
+                found.take(id.clone(), Count::of(&slot));
             }
         }
         let mut kept = found.kept;
@@ -73,7 +74,7 @@ impl Table {
             kept.pop_last();
         }
         let next = kept.last_key_value().filter(|_| more).map(|(id, _)| id.clone());
-        Page { sandboxes: kept.into_values().collect(), next }
+        Page { sandboxes: kept.into_iter().map(|(id, count)| Summary::of(id, count, moment)).collect(), next }
     }
 
     /// The entries with the most of it, at most `limit`; among equals the smaller id comes first. None is shown that
@@ -84,10 +85,10 @@ impl Table {
         for slot in &self.map {
             let (id, count) = (slot.key(), Reverse(by.count(&slot)));
             if count.0 > 0 && found.takes(|(last, of)| (&count, id) < (last, of)) {
-                found.take((count, id.clone()), Summary::of(id, &slot, moment));
+                found.take((count, id.clone()), Count::of(&slot));
             }
         }
-        found.kept.into_values().collect()
+        found.kept.into_iter().map(|((_, id), count)| Summary::of(id, count, moment)).collect()
     }
 }
 

@@ -36,6 +36,10 @@ fn a_denial_concerns_its_own_credentials_and_is_remembered() {
     stage.resumed(wrong_flight, Err(WakeError::Denied(Denial::Denied)));
     assert_eq!((wrong_ticket.landed(), right_ticket.landed()), (Some(Ending::Told), None));
     assert_eq!(stage.refusal(&holder_of("wrong")), Refusal::Denied(Denial::Denied));
+    // But no longer than it may be now.
+    let negative_ttl = std::mem::take(&mut stage.policy.negative_ttl);
+    stage.now += negative_ttl / 2;
+    parked(stage.want(&holder_of("wrong")));
     stage.resumed(right_flight, Ok(at("10.0.0.1", "a")));
     assert_eq!(right_ticket.landed(), Some(Ending::Woken));
 }
