@@ -229,7 +229,7 @@ impl App {
             }
             // First of all: whoever still waits must not take the loss of its flight for the control plane's fault.
             self.shutdown.cut_now();
-            if let Some(traces) = self.traces.clone() {
+            if let Some(traces) = self.traces.take() {
                 let delivered = tokio::task::spawn_blocking(move || traces.end(spans));
                 tokio::select! {
                     _ = delivered => {}
