@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
 
 use ipnet::IpNet;
 
-pub(crate) use self::kinds::duration;
+pub(crate) use self::kinds::{duration, filter};
 pub use self::{
     env::Environment,
     fault::{Fault, Faults, Place},

@@ -105,8 +105,10 @@ impl Balancer {
         let servers = instances.iter().map(line).collect::<Vec<_>>().join("\n");
         let text = format!(
             "global\n    maxconn 2000\n\
-             defaults\n    mode http\n    timeout connect 2s\n    timeout client 30s\n    timeout server 30s\n    retries 0\n\
-             frontend edge\n    bind {address}\n    stats enable\n    stats uri /balancer\n    default_backend proxies\n\
+             defaults\n    mode http\n    timeout connect 2s\n    timeout client 30s\n\
+             \x20   timeout server 30s\n    retries 0\n\
+             frontend edge\n    bind {address}\n    stats enable\n\
+             \x20   stats uri /balancer\n    default_backend proxies\n\
              backend proxies\n    balance roundrobin\n    option httpchk GET /healthz/ready\n\
              \x20   default-server check inter 100ms fall 2 rise 1\n{servers}\n"
         );

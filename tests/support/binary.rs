@@ -5,9 +5,11 @@ use std::{
     net::SocketAddr,
     os::unix::process::ExitStatusExt as _,
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, channel},
+    },
     thread::JoinHandle,
-    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,6 +34,8 @@ pub struct Binary {
     access_lines_read: usize,
     /// Keeps the pipe open, also when it reads no more.
     reader: Option<JoinHandle<BufReader<ChildStderr>>>,
+    /// Closed when it reads no more.
+    reads: Receiver<()>,
 }
 
 impl Binary {
@@ -74,7 +78,9 @@ impl Binary {
             .expect("the program");
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (stderr, written) = (child.stderr.take().expect("a pipe"), lines.clone());
+        let (reading, reads) = channel();
         let reader = std::thread::spawn(move || {
+            let _reading = reading;
             let mut stderr = BufReader::new(stderr);
             for line in stderr.by_ref().lines().map_while(Result::ok) {
                 let last = !read_on && line.contains("serving");
@@ -95,6 +101,7 @@ impl Binary {
             lines,
             access_lines_read: 0,
             reader: Some(reader),
+            reads,
         };
         eventually("it serves", async || this.line("serving").is_some()).await;
         let serving = this.line("serving").expect("just seen");
@@ -175,14 +182,12 @@ impl Binary {
 
     /// Ends it as `last_words` does, or else by force.
     fn end_now(&mut self) {
-        let start = Instant::now();
-        let runs = |child: &mut Child| child.try_wait().expect("one's own child").is_none();
-        if !std::thread::panicking() && runs(&mut self.child) {
+        let runs = self.child.try_wait().expect("one's own child").is_none();
+        if runs && !std::thread::panicking() {
             self.signal(Signal::TERM);
             self.signal(Signal::INT);
-            while runs(&mut self.child) && start.elapsed() < PATIENCE {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            // Nothing is ever sent: it ends as the reader does, and that with the process.
+            let _ = self.reads.recv_timeout(PATIENCE);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -136,8 +136,7 @@ fn gauges_after(app: &App, health: SocketAddr) {
     runtime.block_on(async {
         let connections = "client_proxy_connections";
         let held = "client_proxy_held_requests";
-        let is_zero =
-            async |gauge| eventually(&format!("{gauge} = 0"), async || metric(health, gauge).await == 0.0).await;
+        let is_zero = async |name| eventually(name, async || metric(health, name).await == 0.0).await;
         let nothing_is_open = metric(health, connections).await == 0.0;
         if nothing_is_open {
             // No drain is needed to end what was held.

@@ -73,9 +73,9 @@ async fn log<S: Settings>(
     let time = time.filter(|time| (Duration::from_millis(1)..=LONGEST).contains(time));
     let time =
         time.ok_or_else(|| Refused::bad_parameter("for has to be such as \"1h30m\", from \"1ms\" to \"24h\""))?;
-    let view = settings.verbosity().set(&filter, time);
-    let view =
-        view.map_err(|_| Refused::bad_parameter("filter has to be such as \"info\" or \"info,client_proxy=debug\""))?;
+    let wrong = || Refused::bad_parameter("filter has to be such as \"info\" or \"info,client_proxy=debug\"");
+    let filter = config::filter(&filter).map_err(|_| wrong())?;
+    let view = settings.verbosity().set(&filter, time).map_err(|_| wrong())?;
     Ok(Json(view).into_response())
 }
 

@@ -27,8 +27,7 @@ impl Fresh {
 
     /// Whether the last quarter of its time is still to come.
     pub(crate) fn is_young(self, now: Instant, longest: Duration) -> bool {
-        let ttl = self.ttl.min(longest);
-        self.age(now) < ttl.saturating_sub(ttl / 4)
+        self.age(now) < self.ttl.min(longest) / 4 * 3
     }
 
     /// Whether it is in the last quarter of its time: worth asking while it still serves, so that a busy
