@@ -1,9 +1,6 @@
 //! The signals that end the process well, and the one that has it read its configuration again.
 
-use std::{
-    future::pending,
-    io::{self, IsTerminal as _},
-};
+use std::{future::pending, io};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -43,6 +40,7 @@ impl Signals {
     /// Whoever works at a terminal ends what was started there by closing it. Any other SIGHUP means nothing.
     #[cfg(feature = "dev")]
     pub(super) fn end_with_terminal(self, hangup: Signal) -> Self {
+        use io::IsTerminal as _;
         let streams: [fn() -> bool; 3] =
             [|| io::stdin().is_terminal(), || io::stdout().is_terminal(), || io::stderr().is_terminal()];
         let at_terminal = streams.into_iter().find(|is_terminal| is_terminal());
