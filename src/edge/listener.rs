@@ -82,44 +82,18 @@ pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::ready, net::IpAddr};
-
     use arc_swap::ArcSwap;
-    use bytes::Bytes;
-    use http::{Request, Response};
-    use http_body_util::{BodyExt as _, Empty, combinators::UnsyncBoxBody};
-    use hyper::body::Incoming;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::{
         edge::{
-            conn::Serve,
             watch::Patience,
-            worker::{self, Tools, Upkeep},
+            worker::{self, Tools, tests::Double},
         },
         telemetry::Metrics,
     };
-
-    struct Nothing;
-
-    impl Serve for Nothing {
-        type Body = UnsyncBoxBody<Bytes, hyper::Error>;
-        type Peer = ();
-
-        fn meet(&self, _: IpAddr) {}
-
-        fn serve(&self, _: Request<Incoming>, (): &()) -> impl Future<Output = Response<Self::Body>> {
-            ready(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
-        }
-
-        fn refused(&self, _: u16) {}
-    }
-
-    impl Upkeep for Nothing {
-        fn upkeep(&self) {}
-    }
 
     fn loads(workers: &[Inbox]) -> Vec<usize> {
         workers.iter().map(Inbox::load).collect()
@@ -157,7 +131,7 @@ mod tests {
             broken: CancellationToken::new(),
         };
         for (workers, count) in [(2, 8), (2, 64), (4, 8), (4, 64), (3, 64)] {
-            let start = |number| worker::start(number, tools.clone(), || Nothing).expect("a thread").0;
+            let start = |number| worker::start(number, tools.clone(), || Double(|| {})).expect("a thread").0;
             let workers: Vec<_> = (0..workers).map(start).collect();
             let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
             let address = listener.local_addr().expect("an address");

@@ -175,6 +175,10 @@ mod tests {
     }
 
     fn want(table: &Table, n: usize, now: Instant) -> Act {
+        want_of(table, &id(n), now)
+    }
+
+    pub(super) fn want_of(table: &Table, id: &SandboxId, now: Instant) -> Act {
         let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
         let digest = std::cell::OnceCell::new();
         let want = Want {
@@ -186,7 +190,7 @@ mod tests {
             may_wake: true,
             doubts: false,
         };
-        table.apply(&id(n), Event::Wanted(want), now).expect("a want always acts")
+        table.apply(id, Event::Wanted(want), now).expect("a want always acts")
     }
 
     fn settle(table: &Table, n: usize, located: Located, now: Instant) {

@@ -3,10 +3,11 @@
 use super::*;
 use crate::{
     sandbox::{
-        entry::{Answer, Event, Policy, Want},
+        entry::{Answer, Event, Policy},
         ports::Located,
+        table::tests::want_of,
     },
-    types::{Credentials, Node, Placement, Port, Reason},
+    types::{Node, Placement, Reason},
 };
 
 const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
@@ -25,23 +26,8 @@ fn table(numbers: impl IntoIterator<Item = usize>, now: Instant) -> Table {
     table
 }
 
-fn want(table: &Table, n: usize, now: Instant) -> crate::sandbox::entry::Act {
-    let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
-    let digest = std::cell::OnceCell::new();
-    let want = Want {
-        credentials: &credentials,
-        digest: &digest,
-        since: now,
-        room: true,
-        parked: false,
-        may_wake: true,
-        doubts: false,
-    };
-    table.apply(&id(n), Event::Wanted(want), now).expect("a want always acts")
-}
-
 fn settle(table: &Table, n: usize, now: Instant) {
-    let Some(crate::sandbox::entry::Launch::Locate { flight }) = want(table, n, now).launch else {
+    let Some(crate::sandbox::entry::Launch::Locate { flight }) = want_of(table, &id(n), now).launch else {
         panic!("no lookup")
     };
     let running = Placement { node: Node::new("10.0.0.1"), execution: None, access: None };
@@ -108,7 +94,7 @@ fn the_top_has_those_with_the_most_and_among_equals_the_smaller_id_first() {
     assert_eq!(ids(By::Requests, 1000).len(), 10);
     assert_eq!(ids(By::Held, 4), [], "who has none is not shown");
     let later = now + 2 * SECOND;
-    let held: Vec<_> = [1, 5, 5].map(|n| want(&table, n, later)).into_iter().collect();
+    let held: Vec<_> = [1, 5, 5].map(|n| want_of(&table, &id(n), later)).into_iter().collect();
     assert!(held.iter().all(|act| matches!(act.answer, Answer::Park(_))));
     assert_eq!(ids(By::Held, 4), [5, 1].map(id));
 }
