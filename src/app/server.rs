@@ -3,15 +3,21 @@
 use std::{future::Future, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     config::{Catalog, Config, Mode},
     control::{AnyCatalog, AnyResumer},
-    edge::{conn::Serve, watch::Patience, worker::Upkeep},
+    edge::{
+        conn::{Serve, Tunnel},
+        watch::Patience,
+        worker::Upkeep,
+    },
     forward::{DialRules, Forwarder, ListenerGuard, Quota, headers::Peer},
-    request::{Handler, Reply, Site, Terms},
+    request::{Bridge, Handler, Reply, Site, Terms},
     route::Rules,
     sandbox::{Limits, Policy, Resolver},
     shutdown::Shutdown,
@@ -120,17 +126,28 @@ pub(super) struct Server(Handler<AnyCatalog, AnyResumer>);
 impl Serve for Server {
     type Body = Reply;
     type Peer = Peer;
+    type Tunnel = Bridge;
 
-    fn meet(&self, ip: IpAddr) -> Peer {
-        self.0.site.meet(ip)
+    fn meet(&self, ip: IpAddr, secure: bool) -> Peer {
+        self.0.site.meet(ip, secure)
     }
 
     fn serve(&self, request: Request<Incoming>, peer: &Peer) -> impl Future<Output = Response<Reply>> {
         self.0.handle(request, peer)
     }
 
+    fn tunnel(answer: Reply) -> Option<Bridge> {
+        answer.into_bridge()
+    }
+
     fn refused(&self, status: u16) {
         self.0.site.metrics.request(Origin::Proxy, status, "malformed");
+    }
+}
+
+impl Tunnel for Bridge {
+    fn run<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, ahead: Bytes) -> impl Future<Output = ()> {
+        Bridge::run(self, client, ahead)
     }
 }
 

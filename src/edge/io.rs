@@ -18,15 +18,17 @@ use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use tokio::{
     io::Interest,
-    net::TcpStream,
     task::coop::has_budget_remaining,
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::watch::{Phase, Watch};
+use super::{
+    socket::Transport,
+    watch::{Phase, Watch},
+};
 
-pub(crate) struct ClientIo {
-    socket: TokioIo<TcpStream>,
+pub(crate) struct ClientIo<T> {
+    socket: TokioIo<T>,
     watch: Watch,
     timer: Pin<Box<Sleep>>,
     /// The timer will wake the connection's task, which is the same all its life.
@@ -35,10 +37,16 @@ pub(crate) struct ClientIo {
     abrupt: bool,
 }
 
-impl ClientIo {
-    pub(crate) fn new(socket: TcpStream, watch: Watch) -> Self {
+impl<T: Transport> ClientIo<T> {
+    pub(crate) fn new(socket: T, watch: Watch) -> Self {
         let timer = Box::pin(sleep_until(watch.due()));
         Self { socket: TokioIo::new(socket), watch, timer, armed: false, abrupt: false }
+    }
+
+    /// The same without a watch: whatever is spoken from now on is no business of the timers'.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.set_abrupt();
+        self.socket.into_inner()
     }
 
     /// An end in the middle of an answer that only the end delimits would pass for its own.
@@ -46,7 +54,7 @@ impl ClientIo {
         let abrupt = self.watch.is_open_ended();
         if abrupt != self.abrupt {
             self.abrupt = abrupt;
-            let _ = SockRef::from(self.socket.inner()).set_linger(abrupt.then_some(Duration::ZERO));
+            let _ = SockRef::from(self.socket.inner().tcp()).set_linger(abrupt.then_some(Duration::ZERO));
         }
     }
 
@@ -82,13 +90,13 @@ impl ClientIo {
 
     /// Whether the kernel has seen the client's FIN or RST, behind whatever bytes nobody has read.
     fn client_is_gone(&self) -> bool {
-        let ready = std::pin::pin!(self.socket.inner().ready(Interest::READABLE));
+        let ready = std::pin::pin!(self.socket.inner().tcp().ready(Interest::READABLE));
         let seen = ready.poll(&mut Context::from_waker(Waker::noop()));
         matches!(seen, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 }
 
-impl Read for ClientIo {
+impl<T: Transport> Read for ClientIo<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         self.look(cx)?;
         let read = Pin::new(&mut self.socket).poll_read(cx, buf);
@@ -99,10 +107,12 @@ impl Read for ClientIo {
     }
 }
 
-impl Write for ClientIo {
+impl<T: Transport> Write for ClientIo<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.look(cx)?;
-        Pin::new(&mut self.socket).poll_write(cx, buf)
+        let written = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.watch.set_blocked(written.is_pending());
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -125,6 +135,8 @@ impl Write for ClientIo {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.look(cx)?;
-        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.watch.set_blocked(written.is_pending());
+        written
     }
 }

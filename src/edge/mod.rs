@@ -4,8 +4,11 @@
 pub(crate) mod admin;
 pub(crate) mod conn;
 mod io;
+mod linger;
 pub(crate) mod listener;
 pub(crate) mod operators;
 pub(crate) mod room;
+mod socket;
+mod streams;
 pub(crate) mod watch;
 pub(crate) mod worker;

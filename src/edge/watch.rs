@@ -39,14 +39,16 @@ struct Inner {
     head_began: Cell<Instant>,
     patience: Patience,
     open_ended: Cell<bool>,
+    /// The client does not take what was written.
+    blocked: Cell<bool>,
 }
 
 impl Watch {
     /// For a connection accepted now.
     pub(crate) fn new(patience: Patience, now: Instant) -> Self {
         let (phase, due) = (Cell::new(Phase::Waiting), Cell::new(now + patience.head));
-        let (head_began, open_ended) = (Cell::new(now), Cell::new(false));
-        Self(Rc::new(Inner { phase, due, head_began, patience, open_ended }))
+        let (head_began, open_ended, blocked) = (Cell::new(now), Cell::new(false), Cell::new(false));
+        Self(Rc::new(Inner { phase, due, head_began, patience, open_ended, blocked }))
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -65,6 +67,16 @@ impl Watch {
 
     pub(crate) fn set_open_ended(&self, is: bool) {
         self.0.open_ended.set(is);
+    }
+
+    pub(crate) fn set_blocked(&self, is: bool) {
+        self.0.blocked.set(is);
+    }
+
+    /// Whether all that was asked is answered, and nothing is asked. Of a connection that waits: while hyper
+    /// works on it, what it has not read and what it has not written is still with it.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.phase() == Phase::Waiting && !self.0.blocked.get()
     }
 
     /// Bytes came.

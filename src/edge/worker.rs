@@ -14,12 +14,13 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use tokio::{sync::mpsc, task::LocalSet};
+use tokio::{sync::mpsc, task::LocalSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
 use super::{
-    conn::{self, Serve},
+    conn::{self, Client, Protocol, Serve},
     room::Place,
+    socket::Socket,
     watch::Patience,
 };
 use crate::{
@@ -136,11 +137,27 @@ async fn work<S: Serve + Upkeep>(
 
 async fn serve<S: Serve>(accepted: Accepted, _load: Loaded, tools: Tools, server: Rc<S>) {
     let Accepted { socket, peer, place: _place, tracked: _tracked } = accepted;
-    let _counted = Gauged::new(&tools.metrics.http1_connections);
+    let counted = Gauged::new(&tools.metrics.connections.unknown);
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
     // A statement of its own: a guard held as long as the connection would make all other loads dear.
     let patience = **tools.patience.load();
-    conn::serve(socket, peer.ip().to_canonical(), &*server, patience, &tools.shutdown).await;
+    let mut socket = Socket::new(socket);
+    // Whoever says nothing, or not enough to tell what it speaks, is not waited for longer than for a head.
+    let protocol = tokio::select! {
+        told = timeout(patience.head, socket.speaks_http2()) => match told {
+            Ok(Ok(true)) => Protocol::Http2,
+            Ok(Ok(false)) => Protocol::Http1,
+            Ok(Err(_)) | Err(_) => return,
+        },
+        () = tools.shutdown.closing().cancelled() => return,
+    };
+    let _counted = match protocol {
+        Protocol::Http1 => Gauged::new(&tools.metrics.connections.http1),
+        Protocol::Http2 => Gauged::new(&tools.metrics.connections.http2),
+    };
+    drop(counted);
+    let client = Client { ip: peer.ip().to_canonical(), secure: false };
+    conn::serve(socket, protocol, client, server, patience, &tools.shutdown).await;
 }
 
 /// One connection in a worker's load, until dropped.
@@ -160,8 +177,10 @@ pub(super) mod tests {
     use http::{Request, Response};
     use http_body_util::{BodyExt as _, Empty, combinators::UnsyncBoxBody};
     use hyper::body::Incoming;
+    use tokio::io::{AsyncRead, AsyncWrite};
 
     use super::*;
+    use crate::edge::conn::Tunnel;
 
     /// Answers nothing in particular; its upkeep is the test's.
     pub(in crate::edge) struct Double(pub(in crate::edge) fn());
@@ -169,14 +188,25 @@ pub(super) mod tests {
     impl Serve for Double {
         type Body = UnsyncBoxBody<Bytes, hyper::Error>;
         type Peer = ();
+        type Tunnel = Nowhere;
 
-        fn meet(&self, _: IpAddr) {}
+        fn meet(&self, _: IpAddr, _: bool) {}
 
         fn serve(&self, _: Request<Incoming>, (): &()) -> impl Future<Output = Response<Self::Body>> {
             ready(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
         }
 
+        fn tunnel(_: Self::Body) -> Option<Nowhere> {
+            None
+        }
+
         fn refused(&self, _: u16) {}
+    }
+
+    pub(in crate::edge) struct Nowhere;
+
+    impl Tunnel for Nowhere {
+        async fn run<C: AsyncRead + AsyncWrite + Unpin>(self, _: C, _: Bytes) {}
     }
 
     impl Upkeep for Double {

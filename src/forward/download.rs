@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use super::{Forwarder, headers, pool::Connection};
+use super::{Forwarder, Tunnel, headers, pool::Connection};
 
 /// The body of a sandbox's answer. Dropped before its end, it takes the upstream connection with it.
 pub(crate) struct Download {
@@ -24,6 +24,8 @@ pub(crate) struct Download {
     source: Option<Source>,
     forwarder: Rc<Forwarder>,
     poolable: bool,
+    /// What there is instead of a body, after 101.
+    tunnel: Option<Box<Tunnel>>,
 }
 
 struct Source {
@@ -44,7 +46,7 @@ impl Forwarder {
         answer.map(|body| {
             let source = Some(Source { body, connection });
             let (ahead, broken, forwarder) = (BytesMut::new(), None, self.clone());
-            let mut download = Box::new(Download { ahead, broken, source, forwarder, poolable });
+            let mut download = Box::new(Download { ahead, broken, source, forwarder, poolable, tunnel: None });
             download.release_if_over();
             download
         })
@@ -52,6 +54,16 @@ impl Forwarder {
 }
 
 impl Download {
+    pub(super) fn switched(forwarder: Rc<Forwarder>, tunnel: Tunnel) -> Self {
+        let (ahead, tunnel) = (BytesMut::new(), Some(Box::new(tunnel)));
+        Self { ahead, broken: None, source: None, forwarder, poolable: false, tunnel }
+    }
+
+    /// What there is instead of a body, after 101.
+    pub(crate) fn into_tunnel(self) -> Option<Box<Tunnel>> {
+        self.tunnel
+    }
+
     /// Reads until `limit` bytes are there or the body ends. What was read stays in the body; the future
     /// may be dropped at any time.
     pub(crate) async fn peek(&mut self, limit: usize) -> &[u8] {

@@ -4,8 +4,8 @@
 use std::{fmt::Write as _, net::IpAddr};
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Uri,
-    header::{CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+    HeaderMap, HeaderName, HeaderValue, Uri, Version,
+    header::{CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE},
     request::Parts,
     uri::PathAndQuery,
 };
@@ -14,11 +14,13 @@ mod marks;
 mod proxy_status;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use self::{marks::CLAIM, proxy_status::strip_our_status};
 pub(crate) use self::{
     marks::Marks,
     proxy_status::{OUR_NAME, PROXY_STATUS},
+    upgrade::{Disagreement, UnknownProtocol, Upgrade},
 };
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -28,6 +30,7 @@ pub(crate) const WAKE: HeaderName = HeaderName::from_static("x-sandbox-wake");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
@@ -37,14 +40,16 @@ pub(crate) struct Peer {
     pub(crate) ip: IpAddr,
     /// Whether its own forwarding fields are believed.
     pub(crate) trusted: bool,
+    /// TLS ended here.
+    secure: bool,
     /// Its address as `X-Forwarded-For` has it.
     text: HeaderValue,
 }
 
 impl Peer {
-    pub(crate) fn new(ip: IpAddr, trusted: bool) -> Self {
+    pub(crate) fn new(ip: IpAddr, trusted: bool, secure: bool) -> Self {
         let text = HeaderValue::try_from(ip.to_string()).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
-        Self { ip, trusted, text }
+        Self { ip, trusted, secure, text }
     }
 }
 
@@ -59,6 +64,8 @@ pub(crate) struct Passage<'a> {
     pub(crate) request_id: &'a HeaderValue,
     /// The last hop is ours, and so are the tokens that guard it.
     pub(crate) strip_traffic_token: bool,
+    /// Another protocol is asked for.
+    pub(crate) upgrade: Option<&'a Upgrade>,
 }
 
 /// Makes a request's head fit for the upstream.
@@ -67,18 +74,24 @@ pub(crate) fn outbound(head: &mut Parts, passage: Passage<'_>) {
     if head.uri.authority().is_some() {
         head.uri = origin_form(&head.uri);
     }
-    head.version = http::Version::HTTP_11;
+    let version = std::mem::replace(&mut head.version, Version::HTTP_11);
     // What hyper noted of the client's connection is not for the next one.
     head.extensions.clear();
     let (headers, marks) = (&mut head.headers, passage.marks);
     // One growth at most for all that is added.
     headers.reserve(4);
+    if version == Version::HTTP_2 {
+        one_cookie(headers);
+    }
     let takes_trailers = marks.has(Marks::TE) && headers.get_all(TE).iter().any(|value| lists(value, "trailers"));
     one_framing(headers, marks);
     strip_hop_by_hop(headers, marks);
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONNECTION, HeaderValue::from_static("TE"));
+    }
+    if let Some(upgrade) = passage.upgrade {
+        upgrade.ask(headers);
     }
     headers.insert(HOST, passage.host);
     if marks.has(Marks::FORWARDING) && !passage.peer.trusted {
@@ -88,6 +101,9 @@ pub(crate) fn outbound(head: &mut Parts, passage: Passage<'_>) {
         headers.insert(FORWARDED_HOST, original);
     }
     append_peer(headers, marks, passage.peer);
+    if passage.peer.secure {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("https"));
+    }
     headers.insert(REQUEST_ID, passage.request_id.clone());
     if marks.has(Marks::WAKE) {
         headers.remove(WAKE);
@@ -100,6 +116,10 @@ pub(crate) fn outbound(head: &mut Parts, passage: Passage<'_>) {
 /// Path and query of an absolute target; an empty path is `/` (RFC 9112 §3.2.1).
 fn origin_form(target: &Uri) -> Uri {
     let path = target.path_and_query().map_or("/", PathAndQuery::as_str);
+    if path == "*" {
+        // OPTIONS for the whole server (RFC 9110 §7.1).
+        return Uri::from_static("*");
+    }
     let rooted = if path.starts_with('/') { path.parse() } else { format!("/{path}").parse() };
     rooted.unwrap_or_else(|_| Uri::from_static("/"))
 }
@@ -112,7 +132,7 @@ pub(crate) fn inbound(head: &mut http::response::Parts) {
 
 fn clean(head: &mut http::response::Parts, marks: Marks) {
     // Our own version, not the sandbox's (RFC 9110 §2.5).
-    head.version = http::Version::HTTP_11;
+    head.version = Version::HTTP_11;
     one_framing(&mut head.headers, marks);
     strip_hop_by_hop(&mut head.headers, marks);
     if marks.has(Marks::PROXY_STATUS) {
@@ -129,18 +149,17 @@ pub(super) fn inbound_trailers(trailers: &mut HeaderMap) {
 /// Leaves one way to tell where the body ends (RFC 9112 §6.3). hyper has read it by its transfer coding
 /// if it had one, and has checked that repeated lengths are equal.
 fn one_framing(headers: &mut HeaderMap, marks: Marks) {
-    if !marks.has(Marks::CONTENT_LENGTH) {
-        return;
-    }
-    if marks.has(Marks::TRANSFER_ENCODING) && headers.contains_key(TRANSFER_ENCODING) {
+    if marks.has(Marks::CONTENT_LENGTH)
+        && marks.has(Marks::TRANSFER_ENCODING)
+        && headers.contains_key(TRANSFER_ENCODING)
+    {
         headers.remove(CONTENT_LENGTH);
         return;
     }
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    let Some(first) = lengths.next() else { return };
-    if lengths.next().is_none() && first.as_bytes().iter().all(u8::is_ascii_digit) {
+    if !marks.has(Marks::ODD_LENGTH) {
         return;
     }
+    let Some(first) = headers.get(CONTENT_LENGTH) else { return };
     let one = first.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
     if let Ok(one) = HeaderValue::from_bytes(one) {
         headers.insert(CONTENT_LENGTH, one);
@@ -182,6 +201,16 @@ fn is_usual(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
     let first = values.next().unwrap_or_default();
     (first.eq_ignore_ascii_case(b"keep-alive") || first.eq_ignore_ascii_case(b"close")) && values.next().is_none()
+}
+
+/// Over HTTP/2 cookies come one by one, for the compression; in HTTP/1.1 they are one field (RFC 9113 §8.2.3).
+fn one_cookie(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(one) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, one);
+    }
 }
 
 fn forget_forwarding(headers: &mut HeaderMap) {

@@ -22,11 +22,13 @@ pub(crate) mod headers;
 mod not_found;
 mod pool;
 mod quota;
+mod tunnel;
 
 use self::{
     body::Attempt,
     dial::Dialer,
     pool::{Connection, Pool},
+    tunnel::Scratch,
 };
 pub(crate) use self::{
     body::Upload,
@@ -35,6 +37,7 @@ pub(crate) use self::{
     not_found::{may_say_not_found, says_not_found},
     pool::Life,
     quota::{Quota, Slot},
+    tunnel::{Leg, Tunnel},
 };
 
 /// Judges, before an address is dialled, whether who listens there is the sandbox. For places where
@@ -48,6 +51,7 @@ pub trait ListenerGuard: Send + Sync + 'static {
 pub(crate) struct Forwarder {
     pool: Pool,
     dialer: Dialer,
+    scratch: Scratch,
     metrics: Arc<Metrics>,
 }
 
@@ -62,6 +66,8 @@ pub(crate) struct Destination {
     pub(crate) shared: Option<Life>,
     /// The answer may turn out to be a node's, and the request be sent elsewhere: its head is kept.
     pub(crate) again: bool,
+    /// Another protocol is asked for.
+    pub(crate) upgrade: bool,
     /// The sandbox was woken a moment ago: its port may not listen yet.
     pub(crate) ladder: Option<Ladder>,
 }
@@ -88,7 +94,7 @@ pub(crate) enum SendError {
 
 impl Forwarder {
     pub(crate) fn new(rules: DialRules, pool_idle_timeout: std::time::Duration, metrics: Arc<Metrics>) -> Self {
-        Self { pool: Pool::new(pool_idle_timeout), dialer: Dialer::new(rules), metrics }
+        Self { pool: Pool::new(pool_idle_timeout), dialer: Dialer::new(rules), scratch: Scratch::new(), metrics }
     }
 
     /// Sends the request and waits for the head of the answer. Dropping the future aborts the exchange. Whoever
@@ -114,7 +120,9 @@ impl Forwarder {
             // A copy is dear: only where the head may be wanted again.
             let keep = to.again || connection.reused;
             let mut error = match connection.sender.try_send_request(request(head, upload, keep)).await {
-                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => return Err(SendError::Switched),
+                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    return Box::pin(self.switch(answer, connection, to)).await;
+                }
                 Ok(answer) => return Ok(self.download(answer, connection, to.shared.is_some())),
                 Err(error) => error,
             };
@@ -138,6 +146,28 @@ impl Forwarder {
         }
     }
 
+    /// From here on the connection carries bytes.
+    async fn switch(
+        self: &Rc<Self>,
+        mut answer: Response<Incoming>,
+        connection: Box<Connection>,
+        to: &Destination,
+    ) -> Result<Response<Box<Download>>, SendError> {
+        if !to.upgrade {
+            return Err(SendError::Switched);
+        }
+        let upgraded = hyper::upgrade::on(&mut answer).await.map_err(SendError::Broken)?;
+        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return Err(SendError::Switched) };
+        let tunnel = Tunnel {
+            sandbox: parts.io.into_inner(),
+            ahead: parts.read_buf,
+            scratch: self.scratch.clone(),
+            _open: Gauged::new(&self.metrics.tunnels),
+            _connection: connection.open,
+        };
+        Ok(answer.map(|_| Box::new(Download::switched(self.clone(), tunnel))))
+    }
+
     /// Closes idle connections that are too old; to be called every few seconds.
     pub(crate) fn sweep(&self) {
         self.pool.sweep(Instant::now());
@@ -157,7 +187,7 @@ impl Forwarder {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Broken)?;
         let driver = tokio::task::spawn_local(async move {
             // Its error reaches the exchange that is under way.
-            let _ = connection.await;
+            let _ = connection.with_upgrades().await;
         });
         Ok(Box::new(Connection {
             sender,
@@ -166,7 +196,7 @@ impl Forwarder {
             life: to.shared.unwrap_or_default(),
             spent: None,
             _driver: AbortOnDropHandle::new(driver),
-            _open: Gauged::new(&self.metrics.upstream_connections),
+            open: Gauged::new(&self.metrics.upstream_connections),
         }))
     }
 }

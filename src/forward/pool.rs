@@ -31,7 +31,8 @@ pub(crate) struct Connection {
     /// so that is done when the next request wakes it anyway.
     pub(crate) spent: Option<Incoming>,
     pub(crate) _driver: AbortOnDropHandle<()>,
-    pub(crate) _open: Gauged,
+    /// Counted until this is dropped.
+    pub(crate) open: Gauged,
 }
 
 /// Idle connections by address, the last used first, all of them of one life.
@@ -143,7 +144,7 @@ mod tests {
             life: Life(life),
             spent: None,
             _driver: AbortOnDropHandle::new(driver),
-            _open: Gauged::new(&metrics::Gauge::noop()),
+            open: Gauged::new(&metrics::Gauge::noop()),
         });
         (connection, peer)
     }

@@ -14,7 +14,8 @@ use super::{context::Context, failure::Failure, handle::Handler};
 use crate::{
     config::Mode,
     forward::{
-        Destination, DialError, Download, Ladder, Life, SendError, Slot, Upload, may_say_not_found, says_not_found,
+        Destination, DialError, Download, Ladder, Life, SendError, Slot, Upload, headers::Upgrade, may_say_not_found,
+        says_not_found,
     },
     route::Target,
     sandbox::{
@@ -43,6 +44,7 @@ pub(super) struct Errand<'a, C, R> {
     /// As it goes upstream; empty once it has gone for good.
     pub(super) head: Parts,
     pub(super) upload: Upload<Incoming>,
+    pub(super) upgrade: Option<Box<Upgrade>>,
     /// It has been to the place that is known, in vain.
     pub(super) doubts: bool,
 }
@@ -231,7 +233,8 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             }
         };
         let again = site.mode == Mode::Node;
-        Some(Destination { sandbox: sandbox.clone(), address, shared, again, ladder })
+        let upgrade = self.upgrade.is_some();
+        Some(Destination { sandbox: sandbox.clone(), address, shared, again, upgrade, ladder })
     }
 
     /// Looking again did not help: what the caller is told.

@@ -2,7 +2,7 @@
 //! it answers: whose fault, which code, which answer, which words. Every match is exhaustive.
 
 use crate::{
-    forward::DialError,
+    forward::{DialError, headers::UnknownProtocol},
     route::Misrouted,
     sandbox::Unresolved,
     types::{Denial, Port, Reason},
@@ -13,6 +13,8 @@ use crate::{
 pub(crate) enum Failure {
     #[error(transparent)]
     Misrouted(#[from] Misrouted),
+    #[error("only WebSocket goes by extended CONNECT")]
+    UnknownProtocol(#[from] UnknownProtocol),
     #[error("envd's internal routes are not for clients")]
     InternalRoute,
     #[error(transparent)]
@@ -30,7 +32,7 @@ pub(crate) enum Failure {
     NodeUnreachable(#[source] DialError),
     #[error("the connection broke before an answer: {0}")]
     Broken(#[source] hyper::Error),
-    #[error("the sandbox switched protocols unasked")]
+    #[error("the sandbox switched to a protocol that nobody asked for, or did not where it must")]
     Switched,
     #[error("the request's body is malformed")]
     BadBody,
@@ -61,6 +63,7 @@ pub(crate) enum Code {
     InvalidBody,
     UnknownDomain,
     MethodNotAllowed,
+    ProtocolNotSupported,
     InternalRoute,
     SandboxNotFound,
     AccessDenied,
@@ -92,7 +95,9 @@ pub(crate) struct Meaning {
 impl Failure {
     pub(crate) fn blame(&self) -> Blame {
         match self {
-            Self::Misrouted(_) | Self::InternalRoute | Self::Locked(_) | Self::BadBody => Blame::Client,
+            Self::Misrouted(_) | Self::UnknownProtocol(_) | Self::InternalRoute | Self::Locked(_) | Self::BadBody => {
+                Blame::Client
+            }
             Self::Unresolved(unresolved) => match unresolved {
                 Unresolved::Gone(_) | Unresolved::Denied(_) | Unresolved::Exhausted(_) => Blame::Client,
                 Unresolved::TooManyHeld => Blame::Edge,
@@ -117,6 +122,7 @@ impl Failure {
                 Misrouted::UnknownDomain => Code::UnknownDomain,
                 Misrouted::ConnectMethod => Code::MethodNotAllowed,
             },
+            Self::UnknownProtocol(_) => Code::ProtocolNotSupported,
             Self::InternalRoute => Code::InternalRoute,
             Self::Unresolved(unresolved) => match unresolved {
                 Unresolved::Gone(_) => Code::SandboxNotFound,
@@ -169,7 +175,9 @@ impl Failure {
             Self::NodeUnreachable(DialError::NoRoom(_)) => {
                 "This proxy has no room for another connection now. Try again soon."
             }
-            Self::Switched => "The sandbox answered 101 Switching Protocols, which nobody had asked it for.",
+            Self::Switched => {
+                "The sandbox switched to a protocol that nobody had asked it for, or did not finish the WebSocket handshake."
+            }
             Self::Unresolved(Unresolved::Exhausted(message)) => return message.to_string(),
             Self::Unresolved(Unresolved::Restless) => {
                 "The sandbox was woken and went to sleep again before it had the request. Try again soon."
@@ -200,7 +208,7 @@ fn denied(denial: Denial) -> Code {
 
 impl Code {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::InvalidHost,
         Self::MissingHeader,
         Self::InvalidSandboxId,
@@ -208,6 +216,7 @@ impl Code {
         Self::InvalidBody,
         Self::UnknownDomain,
         Self::MethodNotAllowed,
+        Self::ProtocolNotSupported,
         Self::InternalRoute,
         Self::SandboxNotFound,
         Self::AccessDenied,
@@ -235,6 +244,7 @@ impl Code {
             Self::InvalidBody => ("invalid_body", 400, "http_request_error", false),
             Self::UnknownDomain => ("unknown_domain", 421, "http_request_error", false),
             Self::MethodNotAllowed => ("method_not_allowed", 405, "http_request_denied", false),
+            Self::ProtocolNotSupported => ("protocol_not_supported", 501, "http_request_denied", false),
             Self::InternalRoute => ("internal_route", 404, "http_request_denied", false),
             Self::SandboxNotFound => ("sandbox_not_found", 502, "destination_not_found", false),
             Self::AccessDenied => ("access_denied", 403, "http_request_denied", false),
@@ -267,6 +277,7 @@ impl Code {
             Self::InvalidBody => "The request's body is malformed: its chunks are not what HTTP/1.1 says.",
             Self::UnknownDomain => "The domain is not served here. Check the URL.",
             Self::MethodNotAllowed => "CONNECT is not served here. Send the request to the sandbox's own Host.",
+            Self::ProtocolNotSupported => "Over HTTP/2, only WebSocket can be asked for by CONNECT (RFC 8441).",
             Self::InternalRoute => "This route is internal to the sandbox.",
             Self::SandboxNotFound => "The sandbox was not found.",
             Self::AccessDenied => {

@@ -1,7 +1,7 @@
 //! The story of one request: who is meant, where it runs (waking it if need be), there and back.
 
 use std::{
-    future::{Future as _, poll_fn},
+    future::{Future, poll_fn},
     pin::pin,
     rc::Rc,
     sync::Arc,
@@ -9,6 +9,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::USER_AGENT, request::Parts};
+use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::{
@@ -24,7 +25,7 @@ use crate::{
     config::Mode,
     forward::{
         Forwarder, Upload,
-        headers::{self, ACCESS_TOKEN, Marks, Passage, Peer, TRAFFIC_TOKEN},
+        headers::{self, ACCESS_TOKEN, Disagreement, Marks, Passage, Peer, TRAFFIC_TOKEN, Upgrade},
     },
     route::{Target, route},
     sandbox::{
@@ -46,27 +47,46 @@ pub(crate) struct Handler<C, R> {
 
 impl<C: Catalog, R: Resumer> Handler<C, R> {
     /// Answers one request. `peer` is the other end of its connection.
-    pub(crate) async fn handle(&self, request: Request<Incoming>, peer: &Peer) -> Response<Reply> {
-        let (mut head, body) = request.into_parts();
+    pub(crate) fn handle(&self, request: Request<Incoming>, peer: &Peer) -> impl Future<Output = Response<Reply>> {
+        let (head, body) = request.into_parts();
         let marks = Marks::of(&head.headers);
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
         let mut context = Box::new(Context::open(&self.site, &head, marks, client));
-        // Before the head is put right: the client's Connection may nominate it.
-        let user_agent = head.headers.get(USER_AGENT).cloned();
-        let told = match self.meant(&mut head, marks, peer, &mut context) {
-            Ok((target, credentials)) => {
-                let upload = Upload::new(body);
-                let mut errand =
-                    Errand { handler: self, target, credentials, client, user_agent, head, upload, doubts: false };
-                let mut run = pin!(errand.run(&mut context));
-                poll_fn(|cx| self.unless_cut(run.as_mut().poll(cx))).await
+        let mut errand = self.errand(head, body, marks, peer, &mut context);
+        // All of the request is in here: what is begun before is not kept twice in the future.
+        async move {
+            let told = match &mut errand {
+                Ok(errand) => {
+                    let mut run = pin!(errand.run(&mut context));
+                    poll_fn(|cx| self.unless_cut(run.as_mut().poll(cx))).await
+                }
+                Err(failure) => return Self::answer(failure, context),
+            };
+            match told {
+                Ok(brought) => {
+                    let upgrade = errand.as_ref().ok().and_then(|errand| errand.upgrade.as_deref());
+                    Self::pass_on(brought, upgrade, context)
+                }
+                Err(failure) => Self::answer(&failure, context),
             }
-            Err(failure) => Err(failure),
-        };
-        match told {
-            Ok(brought) => Self::pass_on(brought, context),
-            Err(failure) => Self::answer(&failure, context),
         }
+    }
+
+    /// What is to be done; or why not.
+    fn errand(
+        &self,
+        mut head: Parts,
+        body: Incoming,
+        marks: Marks,
+        peer: &Peer,
+        context: &mut Context,
+    ) -> Result<Errand<'_, C, R>, Failure> {
+        // Before the head is put right: the client's Connection may nominate these.
+        let user_agent = marks.has_user_agent().then(|| head.headers.get(USER_AGENT).cloned()).flatten();
+        let upgrade = Upgrade::wanted(&mut head, marks, !body.is_end_stream())?.map(Box::new);
+        let (target, credentials) = self.meant(&mut head, marks, peer, upgrade.as_deref(), context)?;
+        let (client, upload) = (context.client, Upload::new(body));
+        Ok(Errand { handler: self, target, credentials, client, user_agent, head, upload, upgrade, doubts: false })
     }
 
     /// Who is meant; and the head as it goes there.
@@ -75,6 +95,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         head: &mut Parts,
         marks: Marks,
         peer: &Peer,
+        upgrade: Option<&Upgrade>,
         context: &mut Context,
     ) -> Result<(Target, Credentials), Failure> {
         let target = route(head, &self.site.rules)?;
@@ -85,8 +106,8 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         }
         let credentials = credentials(&head.headers, marks, &target);
         let (host, original_host) = self.upstream_host(&target);
-        let passage =
-            Passage { marks, host, original_host, peer, request_id: &context.request_id, strip_traffic_token: direct };
+        let (request_id, strip_traffic_token) = (&context.request_id, direct);
+        let passage = Passage { marks, host, original_host, peer, request_id, strip_traffic_token, upgrade };
         headers::outbound(head, passage);
         Ok((target, credentials))
     }
@@ -112,14 +133,24 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         }
     }
 
-    fn pass_on(brought: Brought, mut context: Box<Context>) -> Response<Reply> {
+    fn pass_on(brought: Brought, upgrade: Option<&Upgrade>, mut context: Box<Context>) -> Response<Reply> {
         let (mut head, body) = brought.answer.into_parts();
+        let switched = match upgrade.map(|upgrade| upgrade.agreed(&head)) {
+            None | Some(Ok(None)) => None,
+            Some(Ok(switched)) => switched,
+            Some(Err(Disagreement)) => return Self::answer(&Failure::Switched, context),
+        };
         headers::inbound(&mut head);
+        let is_switched = switched.is_some();
+        if let Some(switched) = switched {
+            switched.tell(&mut head);
+        }
         context.answered(head.status, Origin::Sandbox, "");
         if let Some(timing) = context.server_timing() {
             head.headers.append(SERVER_TIMING, timing);
         }
-        Response::from_parts(head, Reply::sandbox(body, brought.upload, context, brought.slot))
+        let reply = if is_switched { Reply::switched } else { Reply::sandbox };
+        Response::from_parts(head, reply(body, brought.upload, context, brought.slot))
     }
 
     fn answer(failure: &Failure, mut context: Box<Context>) -> Response<Reply> {

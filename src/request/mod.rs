@@ -13,6 +13,7 @@ use crate::{
     telemetry::{Metrics, Traces},
 };
 
+mod bridge;
 mod context;
 mod errand;
 mod failure;
@@ -21,7 +22,7 @@ mod internal;
 mod reply;
 mod respond;
 
-pub(crate) use self::{handle::Handler, reply::Reply};
+pub(crate) use self::{bridge::Bridge, handle::Handler, reply::Reply};
 
 /// What all requests of the process have in common.
 pub(crate) struct Site {
@@ -51,8 +52,9 @@ pub(crate) struct Terms {
 
 impl Site {
     /// What is worth knowing of a client connection's other end.
-    pub(crate) fn meet(&self, ip: IpAddr) -> Peer {
-        Peer::new(ip, self.trusts(ip))
+    /// `secure`: it came over TLS.
+    pub(crate) fn meet(&self, ip: IpAddr, secure: bool) -> Peer {
+        Peer::new(ip, self.trusts(ip), secure)
     }
 
     fn trusts(&self, ip: IpAddr) -> bool {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::context::Context;
+use super::{bridge::Bridge, context::Context};
 use crate::forward::{Download, Slot, Upload};
 
 /// What is sent to the client.
@@ -17,7 +17,7 @@ pub(crate) struct Reply {
     from: From,
     context: Box<Context>,
     /// The sandbox's connection is taken until the body ends.
-    _slot: Option<Slot>,
+    slot: Option<Slot>,
 }
 
 enum From {
@@ -31,7 +31,7 @@ impl Reply {
         if body.is_empty() || context.asks_for_head() {
             context.finished();
         }
-        Self { from: From::Proxy(body), context, _slot: None }
+        Self { from: From::Proxy(body), context, slot: None }
     }
 
     pub(crate) fn sandbox(
@@ -43,7 +43,23 @@ impl Reply {
         if body.is_end_stream() {
             context.finished();
         }
-        Self { from: From::Sandbox(body, upload), context, _slot: slot }
+        Self { from: From::Sandbox(body, upload), context, slot }
+    }
+
+    /// Of an answer that is 101, or stands for it.
+    pub(crate) fn switched(
+        body: Box<Download>,
+        upload: Upload<Incoming>,
+        context: Box<Context>,
+        slot: Option<Slot>,
+    ) -> Self {
+        Self { from: From::Sandbox(body, upload), context, slot }
+    }
+
+    /// What follows such an answer instead of a body.
+    pub(crate) fn into_bridge(self) -> Option<Bridge> {
+        let Self { from: From::Sandbox(body, _), context, slot } = self else { return None };
+        body.into_tunnel().map(|tunnel| Bridge { tunnel, context, _slot: slot })
     }
 }
 

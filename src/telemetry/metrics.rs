@@ -40,11 +40,20 @@ pub(crate) struct Metrics {
     pub(crate) coalesced_requests: Counter,
     pub(crate) cache_hits: Counter,
     pub(crate) upstream_connections: Gauge,
-    pub(crate) http1_connections: Gauge,
+    pub(crate) connections: Connections,
+    pub(crate) tunnels: Gauge,
     log_lines_dropped: Counter,
     process: Collector,
     /// When the process's own figures were read last.
     looked: Mutex<Option<Instant>>,
+}
+
+/// Clients' connections, by what they speak.
+pub(crate) struct Connections {
+    /// They have not said enough yet.
+    pub(crate) unknown: Gauge,
+    pub(crate) http1: Gauge,
+    pub(crate) http2: Gauge,
 }
 
 /// The process's own figures are read from /proc, descriptor by descriptor: no more often than this, however often
@@ -76,10 +85,13 @@ impl Metrics {
         let histogram = |name| recorder.register_histogram(&key(name), &HERE);
         let counter = |name| recorder.register_counter(&key(name), &HERE);
         let gauge = |name| recorder.register_gauge(&key(name), &HERE);
+        let clients = |protocol| {
+            let key = Key::from_parts("client_proxy_connections", vec![Label::new("protocol", protocol)]);
+            recorder.register_gauge(&key, &HERE)
+        };
         let version =
             Key::from_parts("client_proxy_build_info", vec![Label::new("version", env!("CARGO_PKG_VERSION"))]);
         recorder.register_gauge(&version, &HERE).set(1.0);
-        let http1 = Key::from_parts("client_proxy_connections", vec![Label::new("protocol", "http1")]);
         Ok(Arc::new(Self {
             request_duration: histogram("client_proxy_request_duration_seconds"),
             time_to_first_byte: histogram("client_proxy_time_to_first_byte_seconds"),
@@ -89,7 +101,8 @@ impl Metrics {
             coalesced_requests: counter("client_proxy_coalesced_requests_total"),
             cache_hits: counter("client_proxy_cache_hits_total"),
             upstream_connections: gauge("client_proxy_upstream_connections"),
-            http1_connections: recorder.register_gauge(&http1, &HERE),
+            connections: Connections { unknown: clients("unknown"), http1: clients("http1"), http2: clients("http2") },
+            tunnels: gauge("client_proxy_tunnels"),
             log_lines_dropped: counter("client_proxy_log_lines_dropped_total"),
             answered: (0..STATUSES).map(|_| OnceLock::new()).collect(),
             requests: DashMap::new(),
@@ -193,6 +206,7 @@ fn describe(recorder: &PrometheusRecorder) {
         ("client_proxy_held_requests", "Requests that wait for their sandbox now"),
         ("client_proxy_upstream_connections", "Connections to nodes and sandboxes now"),
         ("client_proxy_connections", "Client connections now, by protocol"),
+        ("client_proxy_tunnels", "Connections that were switched to another protocol than HTTP, now"),
         ("client_proxy_build_info", "1; the version is a label"),
     ];
     let histograms = [

@@ -19,13 +19,24 @@ impl Marks {
     pub(super) const WAKE: u16 = 1 << 7;
     pub(super) const TOKEN: u16 = 1 << 8;
     const REQUEST_ID: u16 = 1 << 9;
+    const USER_AGENT: u16 = 1 << 10;
+    /// A length that is repeated, or more than a number.
+    pub(super) const ODD_LENGTH: u16 = 1 << 11;
 
     /// As if every one were there.
     #[cfg(test)]
     pub(super) const ALL: Self = Self(u16::MAX);
 
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        Self(headers.keys().fold(0, |marks, name| marks | Self::one(name.as_str())))
+        // Of a repeated name all values are walked over.
+        Self(headers.iter().fold(0, |marks, (name, value)| match Self::one(name.as_str()) {
+            Self::CONTENT_LENGTH
+                if marks & Self::CONTENT_LENGTH != 0 || !value.as_bytes().iter().all(u8::is_ascii_digit) =>
+            {
+                marks | Self::CONTENT_LENGTH | Self::ODD_LENGTH
+            }
+            mark => marks | mark,
+        }))
     }
 
     fn one(name: &str) -> u16 {
@@ -39,6 +50,7 @@ impl Marks {
             "proxy-status" => Self::PROXY_STATUS,
             "x-sandbox-wake" => Self::WAKE,
             "x-request-id" => Self::REQUEST_ID,
+            "user-agent" => Self::USER_AGENT,
             "e2b-traffic-access-token" | "x-access-token" => Self::TOKEN,
             // Any of them, also those nobody has thought of yet.
             name if name.starts_with(CLAIM) => Self::FORWARDING,
@@ -53,6 +65,11 @@ impl Marks {
     /// Whether it brings an `X-Request-Id`.
     pub(crate) fn has_request_id(self) -> bool {
         self.has(Self::REQUEST_ID)
+    }
+
+    /// Whether it names the program that asks.
+    pub(crate) fn has_user_agent(self) -> bool {
+        self.has(Self::USER_AGENT)
     }
 
     /// Whether it brings a token.

@@ -9,7 +9,7 @@ fn head(lines: &[(&str, &str)]) -> Parts {
 }
 
 fn peer(trusted: bool) -> Peer {
-    Peer::new(IpAddr::from([192, 0, 2, 7]), trusted)
+    Peer::new(IpAddr::from([192, 0, 2, 7]), trusted, false)
 }
 
 fn pass(lines: &[(&str, &str)], trusted: bool) -> HeaderMap {
@@ -22,6 +22,7 @@ fn pass(lines: &[(&str, &str)], trusted: bool) -> HeaderMap {
         peer: &peer(trusted),
         request_id: &request_id,
         strip_traffic_token: true,
+        upgrade: None,
     };
     outbound(&mut head, passage);
     head.headers
@@ -102,6 +103,7 @@ fn an_absolute_target_goes_on_in_origin_form() {
             peer: &peer(false),
             request_id: &request_id,
             strip_traffic_token: false,
+            upgrade: None,
         };
         outbound(&mut head, passage);
         assert_eq!(head.uri.to_string(), to, "{from}");
@@ -127,7 +129,8 @@ fn the_client_is_the_last_hop_that_is_not_ours() {
     let ours = |ip: IpAddr| ip.to_string().starts_with("10.");
     let mut headers = HeaderMap::new();
     headers.insert("x-forwarded-for", HeaderValue::from_static("6.6.6.6, 1.2.3.4, 10.0.0.9"));
-    let from = |peer: [u8; 4]| client_address(&headers, &Peer::new(peer.into(), ours(peer.into())), ours).to_string();
+    let from =
+        |peer: [u8; 4]| client_address(&headers, &Peer::new(peer.into(), ours(peer.into()), false), ours).to_string();
     assert_eq!((from([10, 0, 0, 1]), from([9, 9, 9, 9])), ("1.2.3.4".into(), "9.9.9.9".into()));
 }
 
@@ -176,6 +179,7 @@ fn the_marks_skip_nothing_that_is_there() {
                     peer: &peer,
                     request_id: &request_id,
                     strip_traffic_token: true,
+                    upgrade: None,
                 };
                 outbound(&mut head, passage);
                 assert!(marks.has_token() || ![first, second].iter().any(|name| name.ends_with("access-token")));
