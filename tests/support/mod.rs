@@ -33,9 +33,12 @@ use tokio::{
 pub mod binary;
 pub mod collector;
 pub mod control_plane;
+pub mod http2;
+mod server;
 pub mod wire;
 mod world;
 
+pub use server::{Server, answer, json};
 pub use wire::Raw;
 pub use world::{World, crowd};
 
@@ -107,7 +110,7 @@ impl Proxy {
 
     /// Waits until nothing is held, connected or under way.
     pub async fn is_idle(&self) {
-        for gauge in ["client_proxy_held_requests", "client_proxy_connections"] {
+        for gauge in ["client_proxy_held_requests", "client_proxy_connections", "client_proxy_tunnels"] {
             self.metric_becomes(gauge, 0.0).await;
         }
     }
@@ -145,7 +148,7 @@ fn gauges_after(app: &App, health: SocketAddr) {
         // A worker with connections looks every few seconds only whether it can end, and its pool with it.
         let upstream = nothing_is_open.then_some("client_proxy_upstream_connections");
         app.drain().await;
-        for gauge in [held, connections].into_iter().chain(upstream) {
+        for gauge in [held, connections, "client_proxy_tunnels"].into_iter().chain(upstream) {
             is_zero(gauge).await;
         }
     });
@@ -321,80 +324,4 @@ pub fn own_ip() -> String {
 /// A port of this address on which nobody listens.
 pub fn free_port(ip: &str) -> u16 {
     std::net::TcpListener::bind((ip, 0)).expect("a free port").local_addr().expect("an address").port()
-}
-
-/// An HTTP/1.1 server on a free port that answers as its handler says.
-pub struct Server {
-    pub address: SocketAddr,
-    /// Connections accepted so far.
-    pub connections: Arc<AtomicUsize>,
-    /// Requests whose heads came so far.
-    pub requests: Arc<AtomicUsize>,
-    /// Those heads.
-    pub seen: Arc<Mutex<Vec<http::request::Parts>>>,
-    _tasks: JoinSet<()>,
-}
-
-impl Server {
-    pub async fn start<F>(handler: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Response<Full<Bytes>>> + Send,
-    {
-        Self::on("127.0.0.1:0", handler)
-    }
-
-    /// The same on an address of one's own.
-    pub fn on<F>(address: &str, handler: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Response<Full<Bytes>>> + Send,
-    {
-        let listener = listen(address);
-        let address = listener.local_addr().expect("an address");
-        let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let handler = Arc::new(handler);
-        let mut tasks = JoinSet::new();
-        let (counted, asked, heads) = (connections.clone(), requests.clone(), seen.clone());
-        tasks.spawn(async move {
-            let mut open = JoinSet::new();
-            loop {
-                let Ok((socket, _)) = listener.accept().await else { return };
-                counted.fetch_add(1, SeqCst);
-                let (handler, asked, heads) = (handler.clone(), asked.clone(), heads.clone());
-                open.spawn(async move {
-                    let service = service_fn(move |request: Request<Incoming>| {
-                        asked.fetch_add(1, SeqCst);
-                        let (head, body) = request.into_parts();
-                        heads.lock().expect("no panic").push(head.clone());
-                        let answer = handler(Request::from_parts(head, body));
-                        async { Ok::<_, std::convert::Infallible>(answer.await) }
-                    });
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(socket), service)
-                        .await;
-                });
-            }
-        });
-        Self { address, connections, requests, seen, _tasks: tasks }
-    }
-
-    pub fn requests(&self) -> usize {
-        self.requests.load(SeqCst)
-    }
-
-    pub fn connections(&self) -> usize {
-        self.connections.load(SeqCst)
-    }
-}
-
-/// A plain answer.
-pub fn answer(status: u16, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    Response::builder().status(status).body(Full::new(body.into())).expect("an answer")
-}
-
-/// A JSON answer.
-pub fn json(status: u16, body: &Value) -> Response<Full<Bytes>> {
-    let mut answer = answer(status, body.to_string());
-    answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
-    answer
 }
