@@ -115,7 +115,7 @@ impl Forwarder {
         loop {
             let mut connection = match pooled.take() {
                 Some(connection) => connection,
-                None => Box::pin(self.connect(to)).await?,
+                None => Box::pin(self.another(to)).await?,
             };
             // A copy is dear: only where the head may be wanted again.
             let keep = to.again || connection.reused;
@@ -177,6 +177,16 @@ impl Forwarder {
         self.pool.take(&to.address, to.shared?)
     }
 
+    /// None is idle.
+    async fn another(&self, to: &Destination) -> Result<Box<Connection>, SendError> {
+        if let Some(life) = to.shared
+            && let Some(connection) = self.pool.wait(&to.address, life).await
+        {
+            return Ok(connection);
+        }
+        self.connect(to).await
+    }
+
     async fn connect(&self, to: &Destination) -> Result<Box<Connection>, SendError> {
         let dialled = self.dialer.dial(&to.address, &to.sandbox, to.ladder).await;
         self.metrics.dial(dialled.as_ref().map_or_else(DialError::as_str, |_| "ok"));
@@ -189,10 +199,12 @@ impl Forwarder {
             // Its error reaches the exchange that is under way.
             let _ = connection.with_upgrades().await;
         });
+        let address: Rc<str> = to.address.as_str().into();
         Ok(Box::new(Connection {
             sender,
             reused: false,
-            address: to.address.as_str().into(),
+            member: to.shared.map(|_| self.pool.join(&address)),
+            address,
             life: to.shared.unwrap_or_default(),
             spent: None,
             _driver: AbortOnDropHandle::new(driver),

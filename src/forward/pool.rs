@@ -1,15 +1,21 @@
 //! Connections of one worker to nodes and sandboxes. No lock, no other thread: a worker's connections
 //! are its own.
+//!
+//! Where many are open to one address, whoever wants another waits a moment for one that comes back: under
+//! a load of thousands at once all would dial, and little of what they dialled could be kept.
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
 
 use hyper::{body::Incoming, client::conn::http1::SendRequest};
-use tokio::time::Instant;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout},
+};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::body::Attempt;
@@ -27,6 +33,8 @@ pub(crate) struct Connection {
     pub(crate) reused: bool,
     pub(crate) address: Rc<str>,
     pub(crate) life: Life,
+    /// `None`: it does not come back to the pool.
+    pub(crate) member: Option<Member>,
     /// The body of the last answer, read to its end. To drop it wakes the connection's task, for nothing:
     /// so that is done when the next request wakes it anyway.
     pub(crate) spent: Option<Incoming>,
@@ -35,12 +43,33 @@ pub(crate) struct Connection {
     pub(crate) open: Gauged,
 }
 
-/// Idle connections by address, the last used first, all of them of one life.
+/// What is idle, and what is open, by address.
 pub(crate) struct Pool {
-    /// At most [`MAX_IDLE`] keys, each of a connection that was made: hashed fast, not against collisions.
-    idle: RefCell<HashMap<Rc<str>, Vec<Idle>, foldhash::fast::RandomState>>,
+    /// Idle connections, the last used first, all of one life. At most [`MAX_IDLE`] keys, each of a connection that
+    /// was made: hashed fast, not against collisions.
+    idle: ByAddress<Vec<Idle>>,
     count: Cell<usize>,
     idle_timeout: Duration,
+    crowds: ByAddress<Rc<Crowd>>,
+}
+
+type ByAddress<T> = RefCell<HashMap<Rc<str>, T, foldhash::fast::RandomState>>;
+
+/// The connections to one address, and who waits for one of them.
+#[derive(Default)]
+struct Crowd {
+    open: Cell<usize>,
+    /// The longest first.
+    waiting: RefCell<VecDeque<(Life, oneshot::Sender<Box<Connection>>)>>,
+}
+
+/// One open connection of a crowd, until dropped.
+pub(crate) struct Member(Rc<Crowd>);
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+    }
 }
 
 struct Idle {
@@ -50,10 +79,56 @@ struct Idle {
 
 /// Idle connections that one worker keeps.
 const MAX_IDLE: usize = 2048;
+/// With so many open to one address, and none idle, one is waited for.
+const CROWD: usize = 512;
+/// But not longer than this: they may all be at work for long.
+const MOMENT: Duration = Duration::from_millis(10);
 
 impl Pool {
     pub(crate) fn new(idle_timeout: Duration) -> Self {
-        Self { idle: RefCell::default(), count: Cell::new(0), idle_timeout }
+        Self { idle: RefCell::default(), count: Cell::new(0), idle_timeout, crowds: RefCell::default() }
+    }
+
+    /// There is one more connection to this address that will come back.
+    pub(crate) fn join(&self, address: &Rc<str>) -> Member {
+        let crowd = self.crowds.borrow_mut().entry(address.clone()).or_default().clone();
+        crowd.open.set(crowd.open.get() + 1);
+        Member(crowd)
+    }
+
+    /// The next one that comes back, where many are open and one does so in a moment.
+    pub(crate) async fn wait(&self, address: &str, life: Life) -> Option<Box<Connection>> {
+        let returned = {
+            let crowds = self.crowds.borrow();
+            let mut waiting = crowds.get(address).filter(|crowd| crowd.open.get() >= CROWD)?.waiting.borrow_mut();
+            // Those whose moment is over are the first.
+            while waiting.front().is_some_and(|(_, gone)| gone.is_closed()) {
+                waiting.pop_front();
+            }
+            let (sender, receiver) = oneshot::channel();
+            waiting.push_back((life, sender));
+            receiver
+        };
+        let mut connection = timeout(MOMENT, returned).await.ok()?.ok()?;
+        connection.reused = true;
+        connection.spent = None;
+        Some(connection)
+    }
+
+    /// Gives it to whoever waits for it the longest; back, if nobody does.
+    fn pass_on(mut connection: Box<Connection>) -> Option<Box<Connection>> {
+        loop {
+            let next = connection.member.as_ref().and_then(|Member(crowd)| crowd.waiting.borrow_mut().pop_front());
+            match next {
+                None => return Some(connection),
+                Some((life, next)) if life == connection.life => match next.send(connection) {
+                    Ok(()) => return None,
+                    Err(unwanted) => connection = unwanted,
+                },
+                // Who waits for another life has to dial.
+                Some(_) => {}
+            }
+        }
     }
 
     /// A connection that can take a request now, if there is one.
@@ -72,12 +147,13 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection whose exchange is over. One that is still busy (the answer came before the
-    /// upload's end), closed, or of a former life is dropped.
+    /// Keeps a connection whose exchange is over, or gives it to whoever waits for one. One that is still busy
+    /// (the answer came before the upload's end), closed, or of a former life is dropped.
     pub(crate) fn put(&self, connection: Box<Connection>) {
         if !connection.sender.is_ready() {
             return;
         }
+        let Some(connection) = Self::pass_on(connection) else { return };
         if self.count.get() >= MAX_IDLE {
             self.make_room();
         }
@@ -100,6 +176,7 @@ impl Pool {
 
     /// Closes what is too old or was closed by its peer.
     pub(crate) fn sweep(&self, now: Instant) {
+        self.crowds.borrow_mut().retain(|_, crowd| crowd.open.get() > 0);
         self.retain(|idle| now < idle.since + self.idle_timeout && !idle.connection.sender.is_closed());
     }
 
@@ -142,6 +219,7 @@ mod tests {
             reused: false,
             address: address.into(),
             life: Life(life),
+            member: None,
             spent: None,
             _driver: AbortOnDropHandle::new(driver),
             open: Gauged::new(&metrics::Gauge::noop()),
@@ -190,6 +268,32 @@ mod tests {
             assert!(pool.take("a", Life(2)).is_some_and(|connection| connection.reused));
             assert!(pool.take("a", Life(3)).is_none());
             assert_eq!(idle(&pool), 0);
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn in_a_crowd_one_that_comes_back_goes_to_whoever_waits_the_longest() {
+        let test = async {
+            let pool = Rc::new(Pool::new(Duration::from_mins(10)));
+            let address: Rc<str> = "a".into();
+            let (mut connection, _peer) = connection(&address, 7).await;
+            connection.member = Some(pool.join(&address));
+            assert!(pool.wait("a", Life(7)).await.is_none(), "there is no crowd");
+            let _others: Vec<_> = (1..CROWD).map(|_| pool.join(&address)).collect();
+            let mut asked: Vec<_> = [6, 7, 7, 7].map(|life| Box::pin(pool.wait("a", Life(life)))).into();
+            for asked in &mut asked {
+                assert!(futures_util::poll!(asked).is_pending());
+            }
+            let [former, gone, first, second] = asked.try_into().ok().expect("four");
+            drop(gone);
+            pool.put(connection);
+            assert!(former.await.is_none(), "it is another party's");
+            let connection = first.await.expect("the connection");
+            assert!(connection.reused);
+            assert!(second.await.is_none(), "not in a moment");
+            pool.put(connection);
+            assert_eq!(idle(&pool), 1, "nobody waits any more");
         };
         LocalSet::new().run_until(test).await;
     }

@@ -20,7 +20,7 @@ use crate::support::{
 };
 
 /// A body whose pieces are sent by hand.
-pub fn by_hand() -> (mpsc::UnboundedSender<Bytes>, AnyBody) {
+pub(crate) fn by_hand() -> (mpsc::UnboundedSender<Bytes>, AnyBody) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let pieces = stream::unfold(receiver, async |mut receiver: mpsc::UnboundedReceiver<Bytes>| {
         receiver.recv().await.map(|piece| (Ok(Frame::data(piece)), receiver))

@@ -28,15 +28,15 @@ use crate::support::{
 };
 
 /// A sandbox's application: echoes what it is told, on as many sockets as come.
-pub struct Echo {
-    pub address: std::net::SocketAddr,
+pub(crate) struct Echo {
+    pub(crate) address: std::net::SocketAddr,
     /// The handshakes that came.
     handshakes: mpsc::UnboundedReceiver<Request<()>>,
     _tasks: JoinSet<()>,
 }
 
 impl Echo {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = listen("127.0.0.1:0");
         let address = listener.local_addr().expect("an address");
         let (came, handshakes) = mpsc::unbounded_channel();
@@ -69,13 +69,13 @@ impl Echo {
         Self { address, handshakes, _tasks: tasks }
     }
 
-    pub async fn handshake(&mut self) -> Request<()> {
+    pub(crate) async fn handshake(&mut self) -> Request<()> {
         timeout(PATIENCE, self.handshakes.recv()).await.expect("a handshake in time").expect("an application")
     }
 }
 
 /// A client's handshake by HTTP/1.1, whatever comes of it.
-pub async fn open(
+pub(crate) async fn open(
     proxy: std::net::SocketAddr,
     sandbox: &str,
     fields: &[(&'static str, &'static str)],
@@ -91,7 +91,7 @@ pub async fn open(
 }
 
 /// The same by HTTP/2.
-pub async fn open_over(client: &Http2, sandbox: &str) -> WebSocketStream<TokioIo<hyper::upgrade::Upgraded>> {
+pub(crate) async fn open_over(client: &Http2, sandbox: &str) -> WebSocketStream<TokioIo<hyper::upgrade::Upgraded>> {
     let answer = client.begin(connect("websocket", sandbox, "/socket?a=b")).await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::OK);
     let upgraded = timeout(PATIENCE, hyper::upgrade::on(answer)).await.expect("in time").expect("a tunnel");
@@ -99,7 +99,7 @@ pub async fn open_over(client: &Http2, sandbox: &str) -> WebSocketStream<TokioIo
 }
 
 /// Says something, and hears it again.
-pub async fn echoes<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>, bytes: usize) {
+pub(crate) async fn echoes<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>, bytes: usize) {
     let message = Message::binary(vec![7; bytes]);
     let exchange = async {
         socket.send(message.clone()).await.expect("a peer that reads");
