@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use self::{
     doors::Doors,
     reload::{Receivers, Settings},
-    server::{Finder, Parts, limits, patience},
+    server::{Finder, Parts, introductions, limits, patience},
     signals::Signals,
 };
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
     edge::{
         admin, listener, operators,
         room::Room,
+        tls::Certificates,
         worker::{self, Tools},
     },
     forward::ListenerGuard,
@@ -64,12 +65,14 @@ pub struct App {
 /// Where a proxy listens; port 0 in the configuration has become a real one.
 #[derive(Clone, Debug)]
 pub struct Addresses {
-    /// For clients.
+    /// For clients that speak plain HTTP.
     pub proxy: Vec<SocketAddr>,
     /// For probes and scrapers.
     pub health: SocketAddr,
     /// For operators.
     pub admin: Option<SocketAddr>,
+    /// For clients that speak TLS.
+    pub tls: Vec<SocketAddr>,
 }
 
 /// Threads for the control plane, the admin pages and timers: never on the data path.
@@ -148,7 +151,9 @@ impl App {
         install_tls_provider();
         // Listeners belong to this runtime.
         let inside = control.enter();
-        let proxy = doors.proxy.into_iter().map(TcpListener::from_std).collect::<Result<Vec<_>, _>>()?;
+        let clients = doors.proxy.into_iter();
+        let clients = clients.map(|(socket, door)| Ok((TcpListener::from_std(socket)?, door)));
+        let clients = clients.collect::<std::io::Result<Vec<_>>>()?;
         let health = TcpListener::from_std(doors.health)?;
         let admin = doors.admin.map(TcpListener::from_std).transpose()?;
         drop(inside);
@@ -172,15 +177,26 @@ impl App {
         let reached = Arc::new(AtomicBool::new(false));
         control.spawn(probe(finder.clone(), reached.clone()));
         let vitals = Arc::new(admin::Vitals { metrics: metrics.clone(), shutdown: shutdown.clone(), reached });
-        let pages = admin::sandboxes::pages(finder.clone());
+        let certificates =
+            Certificates::new(config.server.tls.certificates.clone(), metrics.clone()).context("cannot set up TLS")?;
+        control.spawn(certificates.clone().watch());
+        let pages = admin::sandboxes::pages(finder.clone()).merge(admin::certificates::pages(certificates.clone()));
 
         let parts = Parts::new(config, guard, finder.clone(), metrics.clone(), traces.clone(), &shutdown);
         let patience = Arc::new(ArcSwap::from_pointee(patience(config)));
         let broken = CancellationToken::new();
-        let tools = Tools { patience: patience.clone(), shutdown: shutdown.clone(), metrics, broken: broken.clone() };
         let count = match config.server.workers {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             count => count,
+        };
+        let tools = Tools {
+            patience: patience.clone(),
+            introductions: Arc::new(introductions(config)),
+            certificates: certificates.clone(),
+            workers: count,
+            shutdown: shutdown.clone(),
+            metrics,
+            broken: broken.clone(),
         };
         let (mut inboxes, mut workers) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for number in 0..count {
@@ -191,9 +207,9 @@ impl App {
         }
 
         let room = Room::new(config.server.max_connections);
-        control.spawn(listener::accept(proxy, inboxes, room.clone(), shutdown.clone()));
+        control.spawn(listener::accept(clients, inboxes, room.clone(), shutdown.clone()));
         let verbosity = Verbosity::new(config.log.filter.clone());
-        let receivers = Receivers { site: parts.site, finder, patience, room, verbosity };
+        let receivers = Receivers { site: parts.site, finder, patience, room, certificates, verbosity };
         let settings = Settings::new(loaded, receivers);
         control.spawn(operators::serve(health, admin::health(vitals.clone())));
         if let Some(socket) = admin {

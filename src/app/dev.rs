@@ -71,8 +71,9 @@ fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut sign
 fn only_loopback(config: &Config) -> anyhow::Result<()> {
     let Config { server, health, admin, .. } = config;
     let proxy = server.listen.iter().map(|address| ("SERVER", *address));
+    let tls = server.tls.listen.iter().map(|address| ("SERVER__TLS", *address));
     let admin = admin.listen.map(|address| ("ADMIN", address));
-    for (section, address) in proxy.chain([("HEALTH", health.listen)]).chain(admin) {
+    for (section, address) in proxy.chain(tls).chain([("HEALTH", health.listen)]).chain(admin) {
         if !address.ip().is_loopback() {
             bail!(
                 "CLIENT_PROXY__{section}__LISTEN is {address}: the playground gives whoever reaches it a shell, \

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::{Catalog, Config, Keys, Loaded, Shutdown},
     control::AnyCatalog,
-    edge::{admin, room::Room, watch::Patience},
+    edge::{admin, room::Room, tls::Certificates, watch::Patience},
     request::Site,
     sandbox::Limits,
     telemetry::Verbosity,
@@ -31,6 +31,7 @@ const LIVE: &[&str] = &[
     "server.max_connections",
     "server.header_read_timeout",
     "server.idle_timeout",
+    "server.tls.certificates",
     "admin.token",
     "catalog.rest.timeout",
     "catalog.static.",
@@ -57,7 +58,9 @@ const RESTART: &[&str] = &[
     "server.domains",
     "server.header_hosts",
     "server.default_port",
+    "server.proxy_protocol",
     "server.trusted_proxies",
+    "server.tls.listen",
     "health.listen",
     "admin.listen",
     "catalog.kind",
@@ -103,6 +106,7 @@ pub(super) struct Receivers {
     pub(super) finder: Arc<Finder>,
     pub(super) patience: Arc<ArcSwap<Patience>>,
     pub(super) room: Arc<Room>,
+    pub(super) certificates: Arc<Certificates>,
     pub(super) verbosity: Arc<Verbosity>,
 }
 
@@ -177,11 +181,15 @@ impl Settings {
     }
 
     fn hand_over(&self, config: &Config, changed: &[String], current: &mut Current) {
-        let Receivers { site, finder, patience: patient, room, verbosity } = &self.receivers;
+        let Receivers { site, finder, patience: patient, room, certificates, verbosity } = &self.receivers;
         site.terms.store(Arc::new(terms(config)));
         site.quota.set_max(quota(config, site.mode));
         patient.store(Arc::new(patience(config)));
         room.resize(config.server.max_connections);
+        // Without any there would be no listener after a restart; this one still is.
+        if !config.server.tls.certificates.is_empty() {
+            certificates.replace(config.server.tls.certificates.clone());
+        }
         let limits = limits(config);
         // Another kind of catalog is another's timeout.
         if std::mem::discriminant(&config.catalog) == self.catalog {

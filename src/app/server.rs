@@ -9,10 +9,11 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    config::{Catalog, Config, Mode},
+    config::{self, Catalog, Config, Mode},
     control::{AnyCatalog, AnyResumer},
     edge::{
         conn::{Serve, Tunnel},
+        introduction::Introductions,
         watch::Patience,
         worker::Upkeep,
     },
@@ -98,6 +99,11 @@ pub(super) fn quota(config: &Config, mode: Mode) -> usize {
 
 pub(super) fn patience(config: &Config) -> Patience {
     Patience { head: config.server.header_read_timeout, idle: config.server.idle_timeout }
+}
+
+pub(super) fn introductions(config: &Config) -> Introductions {
+    let config::Server { proxy_protocol, trusted_proxies, .. } = &config.server;
+    Introductions { protocol: *proxy_protocol, trusted: trusted_proxies.clone() }
 }
 
 pub(super) fn limits(config: &Config) -> Limits {

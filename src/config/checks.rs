@@ -1,8 +1,8 @@
 //! What is wrong, or odd, between keys that are each well-formed.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::SystemTime};
 
-use super::{AddressPart, Catalog, Config, Environment, Mode, reading::Reading};
+use super::{AddressPart, Catalog, Certificate, Config, Environment, Mode, ProxyProtocol, reading::Reading};
 
 /// Reports keys that cannot stand together.
 pub(crate) fn faults(config: &Config, reading: &Reading<'_>) {
@@ -16,6 +16,16 @@ pub(crate) fn faults(config: &Config, reading: &Reading<'_>) {
             "admin.listen",
             "others can reach this address, and admin.token is not set",
             "set admin.token, or listen on a loopback address such as \"127.0.0.1:3004\"",
+        );
+    }
+    if config.server.proxy_protocol != ProxyProtocol::Off
+        && config.server.trusted_proxies.is_empty()
+        && reading.sound(&["server.proxy_protocol", "server.trusted_proxies"])
+    {
+        reading.fault(
+            "server.proxy_protocol",
+            "server.trusted_proxies is empty: nobody's header would be believed",
+            "write the networks of your load balancer into server.trusted_proxies, or \"off\" here",
         );
     }
     let pointer = match (&config.catalog, &config.resume.rest) {
@@ -35,14 +45,29 @@ pub(crate) fn faults(config: &Config, reading: &Reading<'_>) {
 }
 
 fn listeners(config: &Config, reading: &Reading<'_>) {
-    if config.server.listen.is_empty() && reading.sound(&["server.listen"]) {
+    let tls = &config.server.tls;
+    if !tls.listen.is_empty()
+        && tls.certificates.is_empty()
+        && reading.sound(&["server.tls.listen", "server.tls.certificates"])
+    {
+        reading.fault(
+            "server.tls.certificates",
+            "server.tls.listen has nothing to show to its clients",
+            "write such as [{ cert = \"wild.pem\", key = \"wild.key\" }]",
+        );
+    }
+    if config.server.listen.is_empty()
+        && tls.listen.is_empty()
+        && reading.sound(&["server.listen", "server.tls.listen"])
+    {
         let remedy = "write at least one address, such as \"0.0.0.0:3002\"";
         reading.fault("server.listen", "there is nowhere to listen", remedy);
     }
     let server = config.server.listen.iter().map(|address| ("server.listen", *address));
+    let secure = tls.listen.iter().map(|address| ("server.tls.listen", *address));
     let health = [("health.listen", config.health.listen)];
     let admin = config.admin.listen.map(|address| ("admin.listen", address));
-    let all: Vec<_> = server.chain(health).chain(admin).collect();
+    let all: Vec<_> = server.chain(secure).chain(health).chain(admin).collect();
     for (at, (key, address)) in all.iter().enumerate() {
         let twin = all[..at].iter().find(|(_, other)| collide(*address, *other));
         if let Some((other_key, other)) = twin
@@ -95,7 +120,33 @@ pub(crate) fn warnings(config: &Config, env: &Environment) -> Vec<String> {
         ),
     ];
     let odd = all.into_iter().filter(|(odd, _)| *odd).map(|(_, warning)| warning.to_owned());
-    odd.chain(protocol(config, env)).collect()
+    odd.chain(protocol(config, env)).chain(certificates(config)).collect()
+}
+
+/// What clients will not like about certificates; they may be put right while it runs.
+fn certificates(config: &Config) -> Vec<String> {
+    let tls = &config.server.tls;
+    let now = SystemTime::now();
+    let mut odd = Vec::new();
+    if tls.listen.is_empty() && !tls.certificates.is_empty() {
+        odd.push("server.tls.certificates: nobody sees them, server.tls.listen is empty".to_owned());
+    }
+    for (at, certificate) in tls.certificates.iter().enumerate() {
+        let Certificate { files, names, not_before, not_after, .. } = &**certificate;
+        let mut tell = |wrong: &str| {
+            odd.push(format!("server.tls.certificates[{at}].cert {:?}: {wrong}", files.cert));
+        };
+        if *not_after < now {
+            tell(&format!("it expired at {}", humantime::format_rfc3339_seconds(*not_after)));
+        }
+        if *not_before > now {
+            tell(&format!("it is good from {} only", humantime::format_rfc3339_seconds(*not_before)));
+        }
+        if names.is_empty() {
+            tell("it has no DNS name (subjectAltName)");
+        }
+    }
+    odd
 }
 
 /// Traces speak gRPC, whatever else the environment asks for.

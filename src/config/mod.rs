@@ -9,6 +9,7 @@
 //! checks ─▶ reading      faults, or the effective configuration
 //! ```
 
+mod certificates;
 mod checks;
 mod env;
 mod fault;
@@ -19,12 +20,13 @@ mod sections;
 mod table;
 mod tree;
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
 pub(crate) use self::kinds::{duration, filter};
 pub use self::{
+    certificates::{Certificate, CertificateFiles},
     env::Environment,
     fault::{Fault, Faults, Place},
     keys::Keys,
@@ -104,8 +106,32 @@ pub struct Server {
     pub header_read_timeout: Duration,
     /// Keep-alive without a request.
     pub idle_timeout: Duration,
-    /// Peers whose forwarding headers are believed.
+    /// Whether connections begin with a PROXY header.
+    pub proxy_protocol: ProxyProtocol,
+    /// Peers whose forwarding headers and PROXY headers are believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// `[server.tls]`: listeners with TLS.
+    pub tls: Tls,
+}
+
+/// `[server.tls]`
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// HTTPS listeners.
+    pub listen: Vec<SocketAddr>,
+    /// What they show; the first one to whoever names no host, or a host that none is for.
+    pub certificates: Vec<Arc<Certificate>>,
+}
+
+/// `server.proxy_protocol`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// No header is read.
+    Off,
+    /// A trusted peer may send one.
+    Optional,
+    /// Whoever sends none, or is not trusted, is not served.
+    Required,
 }
 
 /// `[health]`

@@ -1,9 +1,11 @@
 //! The tables of the file, key by key. Whoever adds a key adds a line here and one in
 //! `config/default.toml`.
 
+use std::sync::Arc;
+
 use super::{
-    AccessLog, Admin, Cache, Catalog, Config, Health, Log, LogFormat, Mode, Otlp, RestCatalog, RestResume, Resume,
-    Server, Shutdown, Upstream, kinds, table::Table,
+    AccessLog, Admin, Cache, Catalog, Certificate, CertificateFiles, Config, Health, Log, LogFormat, Mode, Otlp,
+    ProxyProtocol, RestCatalog, RestResume, Resume, Server, Shutdown, Tls, Upstream, kinds, table::Table,
 };
 use crate::types::{Port, Secret};
 
@@ -59,6 +61,7 @@ pub(crate) fn read(mut root: Table<'_>) -> Config {
 }
 
 fn server(mut table: Table<'_>) -> Server {
+    use ProxyProtocol::{Off, Optional, Required};
     Server {
         listen: table.list("listen", &["0.0.0.0:3002"], kinds::socket),
         workers: table.integer("workers", 0, 0..=1024),
@@ -68,7 +71,20 @@ fn server(mut table: Table<'_>) -> Server {
         max_connections: table.integer("max_connections", 16384, 1..=MANY),
         header_read_timeout: table.text("header_read_timeout", "30s", kinds::positive),
         idle_timeout: table.text("idle_timeout", "620s", kinds::positive),
+        proxy_protocol: table.choice("proxy_protocol", &[("off", Off), ("optional", Optional), ("required", Required)]),
         trusted_proxies: table.list("trusted_proxies", &[], kinds::network),
+        tls: tls(table.table("tls", true)),
+    }
+}
+
+fn tls(mut table: Table<'_>) -> Tls {
+    Tls {
+        listen: table.list("listen", &[], kinds::socket),
+        certificates: table.records("certificates", ["cert", "key"], |[cert, key]| {
+            let read = Certificate::load(&CertificateFiles { cert: cert.into(), key: key.into() });
+            read.map(Arc::new)
+                .map_err(|wrongs| wrongs.into_iter().map(|(part, wrong)| (part as usize, wrong)).collect())
+        }),
     }
 }
 

@@ -11,6 +11,8 @@ use super::{
 };
 use crate::types::Secret;
 
+mod records;
+
 /// A table whose keys are being taken.
 pub(crate) struct Table<'r> {
     reading: &'r Reading<'r>,

@@ -24,6 +24,7 @@ use self::refusal::Refused;
 pub(crate) use self::settings::Settings;
 use crate::{shutdown::Shutdown, telemetry::Metrics, types::Secret};
 
+pub(crate) mod certificates;
 mod query;
 mod refusal;
 pub(crate) mod sandboxes;

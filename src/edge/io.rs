@@ -117,7 +117,10 @@ impl<T: Transport> Write for ClientIo<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.look(cx)?;
-        Pin::new(&mut self.socket).poll_flush(cx)
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        // TLS keeps what the kernel does not take; hyper flushes when it has written all.
+        self.watch.set_blocked(flushed.is_pending());
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

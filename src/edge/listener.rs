@@ -7,7 +7,7 @@ use tokio::{net::TcpListener, time::sleep};
 
 use super::{
     room::Room,
-    worker::{Accepted, Inbox},
+    worker::{Accepted, Door, Inbox},
 };
 use crate::shutdown::Shutdown;
 
@@ -32,7 +32,12 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// Accepts until the shutdown closes the doors. `room`: one place per connection. One loop for all
 /// listeners: nothing is accepted without a place, and a place waits for whichever client is first.
-pub(crate) async fn accept(listeners: Vec<TcpListener>, workers: Vec<Inbox>, room: Arc<Room>, shutdown: Shutdown) {
+pub(crate) async fn accept(
+    listeners: Vec<(TcpListener, Door)>,
+    workers: Vec<Inbox>,
+    room: Arc<Room>,
+    shutdown: Shutdown,
+) {
     let mut turn = 0_usize;
     loop {
         let place = tokio::select! {
@@ -46,9 +51,9 @@ pub(crate) async fn accept(listeners: Vec<TcpListener>, workers: Vec<Inbox>, roo
             () = shutdown.closing().cancelled() => return,
         };
         match accepted {
-            Ok((socket, peer)) => {
+            Ok((socket, peer, door)) => {
                 if let Some(worker) = workers.iter().min_by_key(|worker| worker.load()) {
-                    worker.give(Accepted { socket, peer, place, tracked: shutdown.track() });
+                    worker.give(Accepted { socket, peer, door, place, tracked: shutdown.track() });
                 }
             }
             Err(error) if is_of_one_connection(&error) => {}
@@ -61,17 +66,24 @@ pub(crate) async fn accept(listeners: Vec<TcpListener>, workers: Vec<Inbox>, roo
 }
 
 /// Which listener is looked at first goes by turns: a busy one does not keep the others waiting.
-async fn accept_one(listeners: &[TcpListener], turn: usize) -> io::Result<(std::net::TcpStream, SocketAddr)> {
-    let (socket, peer) = poll_fn(|cx| {
+async fn accept_one(
+    listeners: &[(TcpListener, Door)],
+    turn: usize,
+) -> io::Result<(std::net::TcpStream, SocketAddr, Door)> {
+    let (accepted, door) = poll_fn(|cx| {
         let next = |n: usize| &listeners[turn.wrapping_add(n) % listeners.len()];
-        let mut polled = (0..listeners.len()).map(|n| next(n).poll_accept(cx));
-        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        let mut polled = (0..listeners.len()).map(next).map(|(listener, door)| (listener.poll_accept(cx), *door));
+        match polled.find(|(accepted, _)| accepted.is_ready()) {
+            Some((Poll::Ready(accepted), door)) => Poll::Ready((accepted, door)),
+            _ => Poll::Pending,
+        }
     })
-    .await?;
+    .await;
+    let (socket, peer) = accepted?;
     // Small answers are not held back for an acknowledgement.
     socket.set_nodelay(true)?;
     // A worker will register it with its own reactor.
-    Ok((socket.into_std()?, peer))
+    Ok((socket.into_std()?, peer, door))
 }
 
 /// The client was gone before it was accepted.
@@ -82,17 +94,12 @@ pub(super) fn is_of_one_connection(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use arc_swap::ArcSwap;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::{
-        edge::{
-            watch::Patience,
-            worker::{self, Tools, tests::Double},
-        },
-        telemetry::Metrics,
+    use crate::edge::worker::{
+        self,
+        tests::{Double, tools},
     };
 
     fn loads(workers: &[Inbox]) -> Vec<usize> {
@@ -123,20 +130,16 @@ mod tests {
     #[tokio::test]
     async fn connections_are_spread_evenly_also_after_they_left_unevenly() {
         let time = Duration::from_mins(1);
-        let shutdown = Shutdown::default();
-        let tools = Tools {
-            patience: Arc::new(ArcSwap::from_pointee(Patience { head: time, idle: time })),
-            shutdown: shutdown.clone(),
-            metrics: Metrics::new().expect("metrics"),
-            broken: CancellationToken::new(),
-        };
+        let tools = tools(time);
+        let shutdown = tools.shutdown.clone();
         for (workers, count) in [(2, 8), (2, 64), (4, 8), (4, 64), (3, 64)] {
             let start = |number| worker::start(number, tools.clone(), || Double(|| {})).expect("a thread").0;
             let workers: Vec<_> = (0..workers).map(start).collect();
             let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
             let address = listener.local_addr().expect("an address");
             let listener = TcpListener::from_std(listener).expect("a listener");
-            let accepting = tokio::spawn(accept(vec![listener], workers.clone(), Room::new(1000), shutdown.clone()));
+            let accepting =
+                tokio::spawn(accept(vec![(listener, Door::Plain)], workers.clone(), Room::new(1000), shutdown.clone()));
             let mut clients = connect(address, count).await;
             assert!(is_even(&loads(&workers)), "{:?}", loads(&workers));
             // All connections of one worker leave, as far as they can be told: each took its turn.

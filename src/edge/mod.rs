@@ -2,13 +2,17 @@
 //! connections with the handler it was given; it knows nothing of sandboxes.
 
 pub(crate) mod admin;
+mod arrival;
 pub(crate) mod conn;
+pub(crate) mod introduction;
 mod io;
 mod linger;
 pub(crate) mod listener;
 pub(crate) mod operators;
+mod proxy_protocol;
 pub(crate) mod room;
 mod socket;
 mod streams;
+pub(crate) mod tls;
 pub(crate) mod watch;
 pub(crate) mod worker;

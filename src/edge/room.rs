@@ -18,6 +18,13 @@ pub(crate) struct Room {
 /// One connection's place, until dropped.
 pub(crate) struct Place(Arc<Room>);
 
+impl Place {
+    /// How many places there are, taken or not.
+    pub(crate) fn of(&self) -> usize {
+        self.0.places.load(Relaxed)
+    }
+}
+
 impl Room {
     pub(crate) fn new(places: usize) -> Arc<Self> {
         Arc::new(Self { places: places.into(), taken: 0.into(), changed: Notify::new(), resized: Notify::new() })

@@ -14,27 +14,35 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use tokio::{sync::mpsc, task::LocalSet, time::timeout};
+use tokio::{sync::mpsc, task::LocalSet};
 use tokio_util::{sync::CancellationToken, task::task_tracker::TaskTrackerToken};
 
 use super::{
-    conn::{self, Client, Protocol, Serve},
+    arrival::{self, Arrival},
+    conn::Serve,
+    introduction::Introductions,
     room::Place,
     socket::Socket,
+    tls::{Certificates, Handshakes},
     watch::Patience,
 };
-use crate::{
-    shutdown::Shutdown,
-    telemetry::{Gauged, Metrics},
-};
+use crate::{shutdown::Shutdown, telemetry::Metrics};
 
 /// A socket on its way to a worker, with its place among `server.max_connections`.
 pub(crate) struct Accepted {
     pub(crate) socket: TcpStream,
     pub(crate) peer: SocketAddr,
+    pub(crate) door: Door,
     pub(crate) place: Place,
     /// The drain waits for it from here on.
     pub(crate) tracked: TaskTrackerToken,
+}
+
+/// What a listener's clients speak first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Plain,
+    Tls,
 }
 
 /// The listener's end of a worker.
@@ -63,6 +71,10 @@ impl Inbox {
 pub(crate) struct Tools {
     /// Of connections that begin; swapped by a reload.
     pub(crate) patience: Arc<ArcSwap<Patience>>,
+    pub(crate) introductions: Arc<Introductions>,
+    pub(crate) certificates: Arc<Certificates>,
+    /// How many workers there are.
+    pub(crate) workers: usize,
     pub(crate) shutdown: Shutdown,
     pub(crate) metrics: Arc<Metrics>,
     /// Cancelled by a worker that panics.
@@ -117,12 +129,13 @@ async fn work<S: Serve + Upkeep>(
     server: Rc<S>,
 ) {
     let mut upkeep = tokio::time::interval(UPKEEP);
+    let handshakes = Rc::new(Handshakes::default());
     loop {
         tokio::select! {
             accepted = inbox.recv() => match accepted {
                 Some(accepted) => {
                     let load = Loaded(load.clone());
-                    tokio::task::spawn_local(serve(accepted, load, tools.clone(), server.clone()));
+                    tokio::task::spawn_local(serve(accepted, load, tools.clone(), handshakes.clone(), server.clone()));
                 }
                 None => break,
             },
@@ -135,29 +148,13 @@ async fn work<S: Serve + Upkeep>(
     }
 }
 
-async fn serve<S: Serve>(accepted: Accepted, _load: Loaded, tools: Tools, server: Rc<S>) {
-    let Accepted { socket, peer, place: _place, tracked: _tracked } = accepted;
-    let counted = Gauged::new(&tools.metrics.connections.unknown);
+async fn serve<S: Serve>(accepted: Accepted, _load: Loaded, tools: Tools, handshakes: Rc<Handshakes>, server: Rc<S>) {
+    let Accepted { socket, peer, door, place, tracked: _tracked } = accepted;
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
     // A statement of its own: a guard held as long as the connection would make all other loads dear.
     let patience = **tools.patience.load();
-    let mut socket = Socket::new(socket);
-    // Whoever says nothing, or not enough to tell what it speaks, is not waited for longer than for a head.
-    let protocol = tokio::select! {
-        told = timeout(patience.head, socket.speaks_http2()) => match told {
-            Ok(Ok(true)) => Protocol::Http2,
-            Ok(Ok(false)) => Protocol::Http1,
-            Ok(Err(_)) | Err(_) => return,
-        },
-        () = tools.shutdown.closing().cancelled() => return,
-    };
-    let _counted = match protocol {
-        Protocol::Http1 => Gauged::new(&tools.metrics.connections.http1),
-        Protocol::Http2 => Gauged::new(&tools.metrics.connections.http2),
-    };
-    drop(counted);
-    let client = Client { ip: peer.ip().to_canonical(), secure: false };
-    conn::serve(socket, protocol, client, server, patience, &tools.shutdown).await;
+    let arrival = Arrival { socket: Socket::new(socket), peer, door, patience };
+    arrival::serve(arrival, &tools, &handshakes, place.of() / tools.workers, server).await;
 }
 
 /// One connection in a worker's load, until dropped.
@@ -180,7 +177,7 @@ pub(super) mod tests {
     use tokio::io::{AsyncRead, AsyncWrite};
 
     use super::*;
-    use crate::edge::conn::Tunnel;
+    use crate::{config::ProxyProtocol, edge::conn::Tunnel};
 
     /// Answers nothing in particular; its upkeep is the test's.
     pub(in crate::edge) struct Double(pub(in crate::edge) fn());
@@ -215,15 +212,24 @@ pub(super) mod tests {
         }
     }
 
+    /// One worker's, with nothing but time.
+    pub(in crate::edge) fn tools(time: Duration) -> Tools {
+        let metrics = Metrics::new().expect("metrics");
+        Tools {
+            patience: Arc::new(ArcSwap::from_pointee(Patience { head: time, idle: time })),
+            introductions: Arc::new(Introductions { protocol: ProxyProtocol::Off, trusted: Vec::new() }),
+            certificates: Certificates::new(Vec::new(), metrics.clone()).expect("keys for tickets"),
+            workers: 1,
+            shutdown: Shutdown::default(),
+            metrics,
+            broken: CancellationToken::new(),
+        }
+    }
+
     #[tokio::test]
     async fn a_worker_that_panics_sounds_the_alarm() {
         let second = Duration::from_secs(1);
-        let tools = Tools {
-            patience: Arc::new(ArcSwap::from_pointee(Patience { head: second, idle: second })),
-            shutdown: Shutdown::default(),
-            metrics: Metrics::new().expect("metrics"),
-            broken: CancellationToken::new(),
-        };
+        let tools = tools(second);
         let (_inbox, _thread) = start(0, tools.clone(), || Double(|| panic!("as planned"))).expect("a thread");
         tokio::time::timeout(10 * second, tools.broken.cancelled()).await.expect("the alarm");
     }

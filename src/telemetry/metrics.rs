@@ -162,6 +162,28 @@ impl Metrics {
         self.labelled("client_proxy_spans_total", vec![Label::new("outcome", outcome)])
     }
 
+    /// `client_proxy_tls_handshakes_total{result}`
+    pub(crate) fn handshake(&self, result: &'static str) {
+        self.labelled("client_proxy_tls_handshakes_total", vec![Label::new("result", result)]).increment(1);
+    }
+
+    /// `client_proxy_tls_certificate_reloads_total{outcome}`
+    pub(crate) fn certificate_reload(&self, outcome: &'static str) {
+        self.labelled("client_proxy_tls_certificate_reloads_total", vec![Label::new("outcome", outcome)]).increment(1);
+    }
+
+    /// `client_proxy_tls_certificate_expiry_timestamp_seconds{file}`, Unix time; NaN for one that is in use no more.
+    pub(crate) fn certificate_expiry(&self, file: String, at: f64) {
+        let label = vec![Label::new("file", file)];
+        let key = Key::from_parts("client_proxy_tls_certificate_expiry_timestamp_seconds", label);
+        self.recorder.register_gauge(&key, &HERE).set(at);
+    }
+
+    /// `client_proxy_proxy_protocol_refused_total{reason}`
+    pub(crate) fn proxy_header_refused(&self, reason: &'static str) {
+        self.labelled("client_proxy_proxy_protocol_refused_total", vec![Label::new("reason", reason)]).increment(1);
+    }
+
     fn labelled(&self, name: &'static str, labels: Vec<Label>) -> Counter {
         self.recorder.register_counter(&Key::from_parts(name, labels), &HERE)
     }
@@ -200,6 +222,9 @@ fn describe(recorder: &PrometheusRecorder) {
         ("client_proxy_retries_total", "Requests sent again, by reason"),
         ("client_proxy_upstream_connections_total", "Dials, by result"),
         ("client_proxy_log_lines_dropped_total", "Log lines that stderr did not take in time"),
+        ("client_proxy_tls_handshakes_total", "TLS handshakes that ended, by result"),
+        ("client_proxy_tls_certificate_reloads_total", "Certificates that were read again, by outcome"),
+        ("client_proxy_proxy_protocol_refused_total", "Connections refused for their PROXY header, by reason"),
         ("client_proxy_spans_total", "Spans of traces, by what became of them"),
     ];
     let gauges = [
@@ -207,6 +232,7 @@ fn describe(recorder: &PrometheusRecorder) {
         ("client_proxy_upstream_connections", "Connections to nodes and sandboxes now"),
         ("client_proxy_connections", "Client connections now, by protocol"),
         ("client_proxy_tunnels", "Connections that were switched to another protocol than HTTP, now"),
+        ("client_proxy_tls_certificate_expiry_timestamp_seconds", "When a certificate expires, Unix time"),
         ("client_proxy_build_info", "1; the version is a label"),
     ];
     let histograms = [
