@@ -8,7 +8,7 @@ mod linger;
 pub(crate) mod listener;
 pub(crate) mod operators;
 pub(crate) mod room;
-mod socket;
+pub(crate) mod socket;
 mod streams;
 pub(crate) mod watch;
 pub(crate) mod worker;
