@@ -65,8 +65,9 @@ pub(crate) fn respond(
         Code::Draining | Code::InvalidBody | Code::CodingNotSupported => {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        // RFC 9110 §15.5.6: what would be allowed. Any method but CONNECT is.
+        // RFC 9110 §15.5.6: what would be allowed. Any method but CONNECT is; and what follows one was not meant for HTTP.
         Code::MethodNotAllowed => {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
             headers
                 .insert(http::header::ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
         }

@@ -1,11 +1,13 @@
 //! The seeds of the fuzz targets and what these have found, played through the same checks.
 
+#![allow(unreachable_pub, reason = "the files are those of another crate")]
+
 #[path = "../../fuzz/src/front.rs"]
 mod front;
 #[path = "../../fuzz/src/host.rs"]
 mod host;
 #[path = "../../fuzz/src/reading.rs"]
-mod reading;
+pub(crate) mod reading;
 
 /// Every file of a target's corpus.
 fn play(target: &str, check: impl Fn(&[u8])) {
