@@ -4,11 +4,15 @@ mod chunks;
 mod codings;
 mod corpus;
 mod fields;
+mod floods;
+#[path = "../support/frames.rs"]
+mod frames;
 mod hosts;
 mod lengths;
 mod lines;
 mod rows;
 mod sandbox;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 mod switches;

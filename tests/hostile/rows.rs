@@ -22,7 +22,7 @@ pub(crate) struct Row {
     /// The statuses of all answers, in their order.
     answers: &'static [u16],
     then: Then,
-    /// As [`Sandbox::takes`] tells it; `…` stands for more of the same, and `?` before an only one means: if anything.
+    /// As [`Sandbox::takes`] tells it; `…` stands for more of the same, and `?` before an only one means: if anything, and no more of it.
     saw: &'static [&'static str],
 }
 
@@ -90,11 +90,12 @@ pub(crate) async fn play_with(lines: &str, rows: impl IntoIterator<Item = Row>) 
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-fn is_as_wanted(saw: &[String], want: &[&str]) -> bool {
+pub(crate) fn is_as_wanted(saw: &[String], want: &[&str]) -> bool {
     if let [maybe] = want
         && let Some(want) = maybe.strip_prefix('?')
     {
-        return saw.is_empty() || saw == [want];
+        return saw.is_empty()
+            || matches!(saw, [saw] if saw == want || (want.starts_with('~') && want.starts_with(saw)));
     }
     let same =
         |(saw, want): (&String, &&str)| want.strip_suffix('…').map_or(saw == want, |start| saw.starts_with(start));
