@@ -3,6 +3,7 @@
 mod chunks;
 mod codings;
 mod corpus;
+mod early;
 mod fields;
 mod floods;
 #[path = "../support/frames.rs"]

@@ -94,11 +94,14 @@ pub struct Frame {
 pub struct Frames(pub Raw);
 
 impl Frames {
-    /// With its preface sent, and no dynamic table, so that answers can be read here.
+    /// With both prefaces exchanged, and no dynamic table, so that answers can be read here.
     pub async fn connect(address: SocketAddr) -> Self {
         let mut raw = Raw::connect(address).await;
         raw.write([PREFACE, &frame(SETTINGS, 0, 0, [0, 1, 0, 0, 0, 0])].concat()).await;
-        Self(raw)
+        let mut frames = Self(raw);
+        assert_eq!(frames.next().await.expect("the proxy's preface").kind, SETTINGS);
+        frames.send(frame(SETTINGS, ACK, 0, [])).await;
+        frames
     }
 
     /// Sends it, however little the proxy wants to hear.
@@ -133,7 +136,6 @@ impl Frames {
                 HEADERS if read.stream == stream => return Fate::Answer(status(&read.payload)),
                 RST_STREAM if read.stream == stream => return Fate::Reset(code(&read.payload)),
                 GOAWAY if code(&read.payload[4..8]) != 0 => return Fate::GoAway(code(&read.payload[4..8])),
-                SETTINGS if read.flags & ACK == 0 => self.send(frame(SETTINGS, ACK, 0, [])).await,
                 _ => {}
             }
         }
