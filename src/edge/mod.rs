@@ -2,6 +2,7 @@
 //! connections with the handler it was given; it knows nothing of sandboxes.
 
 pub(crate) mod admin;
+mod blocks;
 pub(crate) mod conn;
 mod io;
 mod linger;

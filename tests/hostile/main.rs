@@ -13,6 +13,7 @@ mod lengths;
 mod lines;
 mod rows;
 mod sandbox;
+mod slow;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
