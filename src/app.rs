@@ -40,6 +40,8 @@ mod descriptors;
 #[cfg(feature = "dev")]
 mod dev;
 mod doors;
+#[doc(hidden)]
+pub mod fuzzing;
 mod reload;
 mod server;
 mod signals;

@@ -4,11 +4,9 @@
 use std::time::Duration;
 
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     time::timeout,
 };
-
-use super::socket::Transport;
 
 /// A client that sends nothing for so long has nothing to send.
 const QUIET: Duration = Duration::from_secs(5);
@@ -17,11 +15,54 @@ const WHOLE: Duration = Duration::from_secs(30);
 const WASTE: usize = 16 * 1024;
 
 /// Ends our side, and reads what the client sends until it ends its own.
-pub(super) async fn linger<T: Transport>(mut transport: T) {
+pub(super) async fn linger(mut transport: impl AsyncRead + AsyncWrite + Unpin) {
     if transport.shutdown().await.is_err() {
         return;
     }
     let mut waste = vec![0; WASTE];
     let until_it_ends = async { while let Ok(Ok(1..)) = timeout(QUIET, transport.read(&mut waste)).await {} };
     let _ = timeout(WHOLE, until_it_ends).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{duplex, split},
+        time::Instant,
+    };
+
+    use super::*;
+
+    /// How long it takes with a client that does this with its end.
+    async fn lingered(client: impl AsyncFnOnce(tokio::io::DuplexStream)) -> Duration {
+        let (near, far) = duplex(WASTE);
+        let start = Instant::now();
+        tokio::select! {
+            () = linger(near) => {}
+            () = async { client(far).await; std::future::pending().await } => {}
+        }
+        start.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_ends_is_not_waited_for() {
+        let sends = async |mut client: tokio::io::DuplexStream| {
+            client.write_all(&vec![0; 50 << 20]).await.expect("somebody who reads");
+            assert_eq!(client.read(&mut [0]).await.expect("no error"), 0, "our side has ended");
+        };
+        assert_eq!(lingered(sends).await, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_silent_is_left_soon_and_one_that_never_stops_is_cut() {
+        let silent = async |_client| std::future::pending::<()>().await;
+        assert_eq!(lingered(silent).await, QUIET);
+        let endless = async |client| {
+            let (_read, mut write) = split(client);
+            while write.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(QUIET / 2).await;
+            }
+        };
+        assert_eq!(lingered(endless).await, WHOLE);
+    }
 }

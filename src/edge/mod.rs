@@ -3,6 +3,7 @@
 
 pub(crate) mod admin;
 mod arrival;
+mod blocks;
 pub(crate) mod conn;
 pub(crate) mod introduction;
 mod io;
@@ -11,7 +12,7 @@ pub(crate) mod listener;
 pub(crate) mod operators;
 mod proxy_protocol;
 pub(crate) mod room;
-mod socket;
+pub(crate) mod socket;
 mod streams;
 pub(crate) mod tls;
 pub(crate) mod watch;

@@ -10,18 +10,20 @@ use http::{
     uri::PathAndQuery,
 };
 
+mod coding;
 mod marks;
 mod proxy_status;
 #[cfg(test)]
 mod tests;
 mod upgrade;
 
-use self::{marks::CLAIM, proxy_status::strip_our_status};
 pub(crate) use self::{
+    coding::{BadCoding, one_coding},
     marks::Marks,
     proxy_status::{OUR_NAME, PROXY_STATUS},
     upgrade::{Disagreement, UnknownProtocol, Upgrade},
 };
+use self::{marks::CLAIM, proxy_status::strip_our_status};
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub(crate) const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");

@@ -67,6 +67,8 @@ impl Ended {
 /// What nginx writes for a client that left before an answer.
 const CLIENT_CLOSED: u16 = 499;
 const MAX_REQUEST_ID: usize = 128;
+/// How much of a method the access line tells, which is a token, and ASCII (RFC 9110 §9.1).
+const MAX_METHOD: usize = 32;
 /// How much of a path the access line tells.
 const MAX_PATH: usize = 1024;
 /// A lookup of a millisecond is no hold that a client would care for.
@@ -171,7 +173,7 @@ impl Context {
             client = %self.client,
             sandbox,
             port,
-            method = self.method.as_str(),
+            method = &self.method.as_str()[..self.method.as_str().len().min(MAX_METHOD)],
             path = self.path.as_ref().map(PathAndQuery::path).map_or("", |path| &path[..path.floor_char_boundary(MAX_PATH)]),
             status,
             origin = origin.as_str(),

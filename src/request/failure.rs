@@ -2,7 +2,10 @@
 //! it answers: whose fault, which code, which answer, which words. Every match is exhaustive.
 
 use crate::{
-    forward::{DialError, headers::UnknownProtocol},
+    forward::{
+        DialError,
+        headers::{BadCoding, UnknownProtocol},
+    },
     route::Misrouted,
     sandbox::Unresolved,
     types::{Denial, Port, Reason},
@@ -15,6 +18,8 @@ pub(crate) enum Failure {
     Misrouted(#[from] Misrouted),
     #[error("only WebSocket goes by extended CONNECT")]
     UnknownProtocol(#[from] UnknownProtocol),
+    #[error(transparent)]
+    BadCoding(#[from] BadCoding),
     #[error("envd's internal routes are not for clients")]
     InternalRoute,
     #[error(transparent)]
@@ -64,6 +69,7 @@ pub(crate) enum Code {
     UnknownDomain,
     MethodNotAllowed,
     ProtocolNotSupported,
+    CodingNotSupported,
     InternalRoute,
     SandboxNotFound,
     AccessDenied,
@@ -95,9 +101,12 @@ pub(crate) struct Meaning {
 impl Failure {
     pub(crate) fn blame(&self) -> Blame {
         match self {
-            Self::Misrouted(_) | Self::UnknownProtocol(_) | Self::InternalRoute | Self::Locked(_) | Self::BadBody => {
-                Blame::Client
-            }
+            Self::Misrouted(_)
+            | Self::UnknownProtocol(_)
+            | Self::BadCoding(_)
+            | Self::InternalRoute
+            | Self::Locked(_)
+            | Self::BadBody => Blame::Client,
             Self::Unresolved(unresolved) => match unresolved {
                 Unresolved::Gone(_) | Unresolved::Denied(_) | Unresolved::Exhausted(_) => Blame::Client,
                 Unresolved::TooManyHeld => Blame::Edge,
@@ -123,6 +132,7 @@ impl Failure {
                 Misrouted::ConnectMethod => Code::MethodNotAllowed,
             },
             Self::UnknownProtocol(_) => Code::ProtocolNotSupported,
+            Self::BadCoding(BadCoding::Unknown) => Code::CodingNotSupported,
             Self::InternalRoute => Code::InternalRoute,
             Self::Unresolved(unresolved) => match unresolved {
                 Unresolved::Gone(_) => Code::SandboxNotFound,
@@ -140,7 +150,7 @@ impl Failure {
             // It lives elsewhere: a 502 would say that it is dead.
             Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Code::NodeUnavailable,
             Self::Broken(_) | Self::Switched => Code::UpstreamFailed,
-            Self::BadBody => Code::InvalidBody,
+            Self::BadBody | Self::BadCoding(BadCoding::Repeated) => Code::InvalidBody,
             Self::UpstreamTimeout => Code::UpstreamTimeout,
             Self::Draining => Code::Draining,
         }
@@ -208,7 +218,7 @@ fn denied(denial: Denial) -> Code {
 
 impl Code {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::InvalidHost,
         Self::MissingHeader,
         Self::InvalidSandboxId,
@@ -217,6 +227,7 @@ impl Code {
         Self::UnknownDomain,
         Self::MethodNotAllowed,
         Self::ProtocolNotSupported,
+        Self::CodingNotSupported,
         Self::InternalRoute,
         Self::SandboxNotFound,
         Self::AccessDenied,
@@ -245,6 +256,7 @@ impl Code {
             Self::UnknownDomain => ("unknown_domain", 421, "http_request_error", false),
             Self::MethodNotAllowed => ("method_not_allowed", 405, "http_request_denied", false),
             Self::ProtocolNotSupported => ("protocol_not_supported", 501, "http_request_denied", false),
+            Self::CodingNotSupported => ("transfer_coding_not_supported", 501, "http_request_error", false),
             Self::InternalRoute => ("internal_route", 404, "http_request_denied", false),
             Self::SandboxNotFound => ("sandbox_not_found", 502, "destination_not_found", false),
             Self::AccessDenied => ("access_denied", 403, "http_request_denied", false),
@@ -278,6 +290,7 @@ impl Code {
             Self::UnknownDomain => "The domain is not served here. Check the URL.",
             Self::MethodNotAllowed => "CONNECT is not served here. Send the request to the sandbox's own Host.",
             Self::ProtocolNotSupported => "Over HTTP/2, only WebSocket can be asked for by CONNECT (RFC 8441).",
+            Self::CodingNotSupported => "Of transfer codings only chunked is known here. Use Content-Encoding.",
             Self::InternalRoute => "This route is internal to the sandbox.",
             Self::SandboxNotFound => "The sandbox was not found.",
             Self::AccessDenied => {

@@ -83,6 +83,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
     ) -> Result<Errand<'_, C, R>, Failure> {
         // Before the head is put right: the client's Connection may nominate these.
         let user_agent = marks.has_user_agent().then(|| head.headers.get(USER_AGENT).cloned()).flatten();
+        headers::one_coding(&head.headers, marks)?;
         let upgrade = Upgrade::wanted(&mut head, marks, !body.is_end_stream())?.map(Box::new);
         let (target, credentials) = self.meant(&mut head, marks, peer, upgrade.as_deref(), context)?;
         let (client, upload) = (context.client, Upload::new(body));

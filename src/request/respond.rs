@@ -61,12 +61,13 @@ pub(crate) fn respond(
         headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
     }
     match code {
-        // What follows a malformed body on its connection is anything.
-        Code::Draining | Code::InvalidBody => {
+        // What follows a body without a certain end on its connection is anything.
+        Code::Draining | Code::InvalidBody | Code::CodingNotSupported => {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        // RFC 9110 §15.5.6: what would be allowed. Any method but CONNECT is.
+        // RFC 9110 §15.5.6: what would be allowed. Any method but CONNECT is; and what follows one was not meant for HTTP.
         Code::MethodNotAllowed => {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
             headers
                 .insert(http::header::ALLOW, HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
         }

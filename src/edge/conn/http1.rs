@@ -87,6 +87,7 @@ pub(super) async fn serve<S: Serve, T: Transport>(
         }
     });
     let Some(ended) = ended.await else { return };
+    let sent_away = end.is_some();
     // An error is the client's own affair: it left, was too slow, or sent what is no HTTP.
     let refused = ended.as_ref().err().and_then(refusal);
     if let Err(error) = &ended {
@@ -99,7 +100,8 @@ pub(super) async fn serve<S: Serve, T: Transport>(
     let rest = async {
         match switched.take() {
             Some(tunnel) if ended.is_ok() => tunnel.run(io.into_inner(), read_buf).await,
-            None if (ended.is_ok() && !at_rest) || refused.is_some() => linger(io.into_inner()).await,
+            // A client that left has nothing unread, one that is sent away between two requests hardly.
+            None if (ended.is_ok() && !(sent_away && at_rest)) || refused.is_some() => linger(io.into_inner()).await,
             _ => {}
         }
     };

@@ -23,6 +23,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::{Client, Serve, Tunnel};
 use crate::{
     edge::{
+        blocks::{Blocks, OpenBlock},
         socket::Transport,
         streams::{Stream, Streams},
         watch::Patience,
@@ -52,7 +53,7 @@ pub(super) async fn serve<S: Serve, T: Transport>(
     patience: Patience,
     shutdown: &Shutdown,
 ) {
-    let streams = Streams::new(patience);
+    let (streams, block) = (Streams::new(patience), OpenBlock::default());
     let peer = Rc::new(server.meet(client.ip, client.secure));
     let service = service_fn({
         let (streams, shutdown) = (streams.clone(), shutdown.clone());
@@ -96,13 +97,15 @@ pub(super) async fn serve<S: Serve, T: Transport>(
             .max_header_list_size(MAX_HEAD)
             .max_pending_accept_reset_streams(MAX_RESET_UNSEEN)
             .enable_connect_protocol()
-            .serve_connection(TokioIo::new(transport), service)
+            .serve_connection(TokioIo::new(Blocks::new(transport, block.clone())), service)
     );
     let mut closing = pin!(shutdown.closing().cancelled());
     let mut cut = pin!(shutdown.cut().cancelled());
     let mut idle = pin!(sleep_until(streams.due()));
     let (mut listens, mut leaving, mut end_is_told) = (false, false, false);
     let mut goodbye: Option<Pin<Box<Sleep>>> = None;
+    // A head's time, while one comes: no stream of the connection gets a frame meanwhile.
+    let mut head: Option<Pin<Box<Sleep>>> = None;
     let ended = poll_fn(|cx| {
         // To poll a token takes its lock: once, to be woken by it.
         let first = !std::mem::replace(&mut listens, true);
@@ -133,7 +136,19 @@ pub(super) async fn serve<S: Serve, T: Transport>(
             Poll::Pending if goodbye.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) => {
                 Poll::Ready(Ok(()))
             }
-            polled => polled,
+            Poll::Pending => {
+                let Some(since) = block.since() else {
+                    head = None;
+                    return Poll::Pending;
+                };
+                let due = since + patience.head;
+                let timer = head.get_or_insert_with(|| Box::pin(sleep_until(due)));
+                if timer.deadline() != due {
+                    timer.as_mut().reset(due);
+                }
+                timer.as_mut().poll(cx).map(Ok)
+            }
+            ended => ended,
         }
     });
     if let Err(error) = ended.await {

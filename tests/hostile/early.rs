@@ -1,0 +1,91 @@
+//! Answers that come while the client still sends: it reads the whole of them and then an orderly end, although it
+//! had written all of its 50 MB first.
+
+use tokio::{task::JoinSet, time::timeout};
+
+use crate::{
+    frames::{DATA, END_HEADERS, Fate, Frames, HEADERS, block, frame},
+    support::{
+        PATIENCE, Proxy, Raw,
+        wire::{HOST, Node, node_mode},
+    },
+};
+
+const SIZE: usize = 50 << 20;
+const DOMAINS: &str = "server.domains = [\"example.test\"]\n";
+
+/// Host and answer: three of the proxy's own, and one of the sandbox's.
+const EARLY: [(&str, u16); 4] =
+    [("nonsense", 400), ("8000-abc.other.test", 421), ("8000-nobody.example.test", 502), (HOST, 413)];
+
+/// A sandbox that answers a head and reads no more.
+async fn world() -> (JoinSet<()>, Proxy) {
+    let node = Node::start().await;
+    let proxy = Proxy::start(&node_mode(node.address, DOMAINS));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut open = Vec::new();
+        // As long as the test: nobody waits longer for a connection than for anything else.
+        loop {
+            let mut socket = node.accept().await;
+            socket.head().await;
+            socket.write("HTTP/1.1 413 Too Much\r\nConnection: close\r\nContent-Length: 3\r\n\r\nno!").await;
+            open.push(socket);
+        }
+    });
+    (tasks, proxy)
+}
+
+#[tokio::test]
+async fn whoever_writes_everything_first_reads_the_whole_error_and_an_orderly_end() {
+    let (_sandbox, proxy) = world().await;
+    let body = vec![b'x'; SIZE];
+    let chunk = [format!("{SIZE:x}\r\n").as_bytes(), &body, b"\r\n0\r\n\r\n"].concat();
+    let length = format!("Content-Length: {SIZE}");
+    for (framing, body) in [(&*length, &body), ("Transfer-Encoding: chunked", &chunk)] {
+        for (host, status) in EARLY {
+            let mut client = Raw::connect(proxy.address).await;
+            client.write(format!("POST / HTTP/1.1\r\nHost: {host}\r\n{framing}\r\n\r\n")).await;
+            timeout(PATIENCE, client.write(body)).await.expect("a proxy that reads on");
+            let message = client.message().await;
+            assert_eq!(message.head.status(), status, "{framing}");
+            assert!(!message.body.is_empty());
+            // It was told that nobody reads more, or else all of it was read.
+            if message.head.has("connection") {
+                assert_eq!(client.rest().await.expect("an orderly end"), b"", "{host} {framing}");
+            }
+        }
+    }
+    proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_after_an_early_answer_leaves_nothing_behind() {
+    let (_sandbox, proxy) = world().await;
+    for (host, status) in EARLY {
+        for with_reset in [true, false] {
+            let mut client = Raw::connect(proxy.address).await;
+            client.write(format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: {SIZE}\r\n\r\nxxx")).await;
+            assert_eq!(client.message().await.head.status(), status);
+            client.end(with_reset);
+        }
+    }
+    proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn over_http_2_the_upload_s_stream_ends_and_the_others_go_on() {
+    let (_sandbox, proxy) = world().await;
+    let mut client = Frames::connect(proxy.address).await;
+    for ((host, status), stream) in EARLY.into_iter().zip([1, 3, 5, 7]) {
+        let fields = [(":method", "POST"), (":scheme", "http"), (":authority", host), (":path", "/")];
+        client.send(frame(HEADERS, END_HEADERS, stream, block(fields))).await;
+        // All that a client may send before it is allowed more.
+        for _ in 0..16 {
+            client.send(frame(DATA, 0, stream, [b'x'; 16_000])).await;
+        }
+        assert_eq!(client.fate(stream).await, Fate::Answer(status), "{host}");
+    }
+    client.get(9, HOST, "/after").await;
+    assert_eq!(client.fate(9).await, Fate::Answer(413));
+}
