@@ -3,7 +3,7 @@
 
 use super::{
     AccessLog, Admin, Cache, Catalog, Config, Health, Log, LogFormat, Mode, Otlp, RestCatalog, RestResume, Resume,
-    Server, Shutdown, Upstream, kinds, table::Table,
+    Server, Shutdown, Upstream, UpstreamProtocol, kinds, table::Table,
 };
 use crate::types::{Port, Secret};
 
@@ -136,6 +136,10 @@ fn upstream(mut table: Table<'_>) -> Upstream {
     Upstream {
         mode,
         address: table.text("address", address, kinds::address),
+        protocol: table.choice(
+            "protocol",
+            &[("auto", UpstreamProtocol::Auto), ("http1", UpstreamProtocol::Http1), ("h2c", UpstreamProtocol::H2c)],
+        ),
         connect_timeout: table.text("connect_timeout", "2s", kinds::positive),
         connect_attempts: table.integer("connect_attempts", 5, 1..=20),
         idle_timeout: table.text("idle_timeout", "600s", kinds::positive),

@@ -12,6 +12,8 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::headers::clean_trailers;
+
 /// How much of a sent body is kept until the answer begins.
 const KEEP: usize = 64 * 1024;
 
@@ -119,7 +121,12 @@ impl<B> Source<B> {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let mut frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            clean_trailers(trailers);
+        }
         self.broken |= matches!(frame, Poll::Ready(Some(Err(_))));
         if self.complete
             && let Poll::Ready(Some(Ok(frame))) = &frame

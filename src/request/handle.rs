@@ -86,7 +86,19 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let upgrade = Upgrade::wanted(&mut head, marks, !body.is_end_stream())?.map(Box::new);
         let (target, credentials) = self.meant(&mut head, marks, peer, upgrade.as_deref(), context)?;
         let (client, upload) = (context.client, Upload::new(body));
-        Ok(Errand { handler: self, target, credentials, client, user_agent, head, upload, upgrade, doubts: false })
+        let grpc = marks.is_grpc();
+        Ok(Errand {
+            handler: self,
+            target,
+            credentials,
+            client,
+            user_agent,
+            head,
+            upload,
+            upgrade,
+            grpc,
+            doubts: false,
+        })
     }
 
     /// Who is meant; and the head as it goes there.
