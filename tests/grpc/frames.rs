@@ -86,6 +86,18 @@ impl Peer {
         self.write(DATA, END_STREAM, stream, body).await;
     }
 
+    /// The answer of a node that does not have the sandbox.
+    pub(crate) async fn disowns(&mut self, stream: u32, text: &str) {
+        // `:status: 502`, `content-type` and `content-length`, by their indices (RFC 7541, appendix A).
+        let field = |index: &[u8], value: &str| {
+            [index, &[u8::try_from(value.len()).expect("short")], value.as_bytes()].concat()
+        };
+        let kind = field(&[0x0f, 0x10], "application/json; charset=utf-8");
+        let head = [field(&[8], "502"), kind, field(&[0x0f, 0x0d], &text.len().to_string())].concat();
+        self.write(HEADERS, END_HEADERS, stream, &head).await;
+        self.write(DATA, END_STREAM, stream, text.as_bytes()).await;
+    }
+
     pub(crate) async fn reset(&mut self, stream: u32, code: u32) {
         self.write(RST_STREAM, 0, stream, &code.to_be_bytes()).await;
     }

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
-use http::{HeaderMap, uri::PathAndQuery};
+use http::uri::PathAndQuery;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{sync::mpsc, task::JoinSet};
@@ -252,9 +252,4 @@ impl Notes {
 /// The value of an ASCII entry.
 pub(crate) fn value<'a>(metadata: &'a MetadataMap, name: &str) -> &'a str {
     metadata.get(name).map_or("", |value| value.to_str().expect("ASCII"))
-}
-
-/// The value of a header field.
-pub(crate) fn field<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
-    headers.get(name).map_or("", |value| value.to_str().expect("ASCII"))
 }
