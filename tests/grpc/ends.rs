@@ -5,7 +5,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     client::{Client, GRPC, body, head, post},
-    frames::{CANCEL, DATA, END_HEADERS, HEADERS, INTERNAL_ERROR, NO_ERROR, OK, Peer, REFUSED_STREAM},
+    frames::{
+        CANCEL, DATA, END_HEADERS, END_STREAM, HEADERS, INTERNAL_ERROR, NO_ERROR, OK, PING, Peer, REFUSED_STREAM,
+        RST_STREAM, SETTINGS, WINDOW_UPDATE,
+    },
     support::{
         PATIENCE, Proxy, Raw, Server, answer,
         wire::{HOST, Node, node_mode},
@@ -68,6 +71,47 @@ async fn what_a_goaway_leaves_out_is_sent_on_another_connection_and_nothing_else
     assert_eq!(proxy.count("client_proxy_retries_total{reason=\"refused_stream\"}").await, 1);
     assert_eq!(proxy.count("client_proxy_upstream_connections_total{result=\"ok\"}").await, 2);
     proxy.metric_becomes("client_proxy_upstream_connections", 1.0).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_leaves_takes_no_request_that_it_has_not() {
+    let (node, proxy, mut old) = served().await;
+    let mut within = asked(&proxy, posted("one")).await;
+    let first = old.headers().await;
+    old.go_away(first).await;
+    old.write(HEADERS, END_HEADERS, first, OK).await;
+    // What came before that head is known as well.
+    within.head().await;
+    let mut next = asked(&proxy, posted("two")).await;
+    let mut new = Peer::accept(&node).await;
+    let stream = new.headers().await;
+    assert_eq!(new.next_of(DATA).await.payload, b"two");
+    new.answer(stream, b"from the new").await;
+    assert_eq!(next.message().await.text(), "from the new");
+    old.write(DATA, END_STREAM, first, b"from the old").await;
+    assert_eq!(within.chunk().await.as_deref(), Some(&b"from the old"[..]));
+    assert!(within.chunk().await.is_none());
+}
+
+#[tokio::test]
+async fn an_upload_that_its_client_resets_is_never_a_whole_one() {
+    for code in [h2::Reason::NO_ERROR, h2::Reason::CANCEL] {
+        let (_node, proxy, mut upstream) = served().await;
+        for answered in [false, true] {
+            let mut client = Client::connect(proxy.address).await;
+            let (response, mut upload) = client.send(post(GRPC), false).await;
+            upload.send_data(Bytes::from_static(b"half"), false).expect("a stream");
+            let stream = upstream.headers().await;
+            assert_eq!(upstream.next_of(DATA).await.payload, b"half");
+            if answered {
+                upstream.write(HEADERS, END_HEADERS, stream, OK).await;
+                head(response).await;
+            }
+            upload.send_reset(code);
+            let frame = upstream.next_but(&[SETTINGS, PING, WINDOW_UPDATE]).await;
+            assert_eq!((frame.kind, frame.stream), (RST_STREAM, stream), "{code} {answered}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
@@ -71,6 +72,16 @@ impl Peer {
             if matches!(frame.kind, SETTINGS | PING) && frame.flags & 1 == 0 {
                 let payload = if frame.kind == PING { frame.payload } else { Vec::new() };
                 self.write(frame.kind, 1, 0, &payload).await;
+            }
+        }
+    }
+
+    /// The next frame of another kind.
+    pub(crate) async fn next_but(&mut self, kinds: &[u8]) -> Frame {
+        loop {
+            let frame = self.next().await;
+            if !kinds.contains(&frame.kind) {
+                return frame;
             }
         }
     }

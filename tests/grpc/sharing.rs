@@ -80,6 +80,25 @@ async fn a_reader_that_is_slow_blocks_no_other_call() {
 }
 
 #[tokio::test]
+async fn calls_that_were_given_up_unread_take_nothing_with_them() {
+    let service = Service::start();
+    let proxy = Proxy::start(&node_mode(service.address, ""));
+    let asked = Note { count: 1000, data: vec![7; 64 * 1024].into(), ..note("") };
+    for round in 1..=6 {
+        let mut notes = Notes::connect(proxy.address, HOST).await;
+        let mut unread = Vec::new();
+        for _ in 0..50 {
+            unread.push(notes.list(asked.clone()).await.expect("an answer"));
+        }
+        assert_eq!(service.seen.calls(), round * 50);
+    }
+    let mut notes = Notes::connect(proxy.address, HOST).await;
+    let mut quick = notes.list(Note { count: 50, ..asked }).await.expect("an answer");
+    while timeout(PATIENCE, quick.message()).await.expect("at once").expect("well").is_some() {}
+    assert_eq!(service.seen.connections(), 1);
+}
+
+#[tokio::test]
 async fn one_dial_serves_all_that_wait_also_when_the_one_who_began_it_leaves() {
     let node = Node::start().await;
     let proxy = node.proxy_with("upstream.protocol = \"h2c\"");

@@ -39,7 +39,7 @@ fn block(pairs: impl IntoIterator<Item = (&'static str, &'static str)>) -> Vec<u
 /// The same as it stands behind a chunked body.
 fn lines() -> String {
     let pairs = FORGED.into_iter().chain([("x-sum", "abc")]);
-    pairs.map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+    pairs.fold(String::new(), |lines, (name, value)| lines + name + ": " + value + "\r\n")
 }
 
 /// As a client of HTTP/1.1 has to announce it (RFC 9110 §6.6.2).
@@ -111,7 +111,7 @@ async fn a_client_of_http_1_1_gets_none_that_it_did_not_ask_for_or_that_were_not
         client.write(asks).await;
         let upstream = match &mut upstream {
             Some(upstream) => upstream,
-            none => none.insert(Peer::accept(&node).await),
+            first => first.insert(Peer::accept(&node).await),
         };
         let stream = upstream.headers().await;
         let announces = if announced { block([("trailer", "x-sum")]) } else { Vec::new() };

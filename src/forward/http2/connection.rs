@@ -33,12 +33,14 @@ use super::{
 use crate::{forward::Upload, telemetry::Gauged};
 
 /// Streams that this proxy opens on one connection, however many more its peer allows.
-const MAX_STREAMS: usize = 128;
+const MAX_STREAMS: u32 = 128;
 /// What a peer may send on one stream unread, bytes.
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// The same for the whole connection. Answers whose clients are slow are not read: with less than all of them
 /// together, they would block the connection's other answers.
-const CONNECTION_WINDOW: u32 = 128 * STREAM_WINDOW;
+const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+/// What was read of an upload and waits for the socket, bytes.
+const MAX_UNSENT: usize = 256 * 1024;
 /// Names and values of one head, each with 32 bytes of overhead (RFC 9113 §6.5.2).
 const MAX_HEAD: u32 = 128 * 1024;
 /// A peer that says nothing for so long is looked after, and is gone if it does not answer in the same time again.
@@ -52,7 +54,8 @@ const KEEPALIVE: TcpKeepalive =
 pub(crate) enum Vigilance {
     /// It answers PING frames.
     Pings,
-    /// It may be frozen for a while, and is not gone then.
+    /// It may be frozen for a while, and is not gone then. Also, it may be a gRPC server, and those end connections
+    /// on which they are pinged often.
     Patience,
 }
 
@@ -98,6 +101,7 @@ impl Connection {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(MAX_HEAD)
+            .max_send_buf_size(MAX_UNSENT)
             // None before the peer's SETTINGS: so that they are noticed.
             .initial_max_send_streams(0);
         if vigilance == Vigilance::Pings {
@@ -115,7 +119,7 @@ impl Connection {
                 let _ = poll_fn(|cx| {
                     let polled = connection.as_mut().poll(cx);
                     let now = if polled.is_ready() { 0 } else { connection.current_max_send_streams() };
-                    allowed.set(now.min(MAX_STREAMS));
+                    allowed.set(now.min(MAX_STREAMS as usize));
                     if now > 0
                         && let Some(told) = told.take()
                     {
