@@ -71,6 +71,7 @@ const RESTART: &[&str] = &[
     "resume.rest.",
     "upstream.mode",
     "upstream.address",
+    "upstream.protocol",
     "upstream.connect_timeout",
     "upstream.connect_attempts",
     "upstream.idle_timeout",

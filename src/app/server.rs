@@ -17,7 +17,7 @@ use crate::{
         watch::Patience,
         worker::Upkeep,
     },
-    forward::{DialRules, Forwarder, ListenerGuard, Quota, headers::Peer},
+    forward::{DialRules, Forwarder, ListenerGuard, Quota, Vigilance, headers::Peer},
     request::{Bridge, Handler, Reply, Site, Terms},
     route::Rules,
     sandbox::{Limits, Policy, Resolver},
@@ -56,6 +56,7 @@ impl Parts {
             },
             trusted_proxies: server.trusted_proxies.clone(),
             mode: upstream.mode,
+            protocol: upstream.protocol,
             address: upstream.address.clone(),
             rewrite_shared_host: upstream.rewrite_shared_host,
             terms: ArcSwap::from_pointee(terms(config)),
@@ -75,7 +76,11 @@ impl Parts {
     }
 
     pub(super) fn server(self) -> Server {
-        let forwarder = Rc::new(Forwarder::new(self.rules, self.idle_timeout, self.metrics));
+        let vigilance = match self.site.mode {
+            Mode::Node => Vigilance::Pings,
+            Mode::Direct => Vigilance::Patience,
+        };
+        let forwarder = Rc::new(Forwarder::new(self.rules, vigilance, self.idle_timeout, self.metrics));
         Server(Handler { site: self.site, resolver: self.finder, forwarder })
     }
 }

@@ -244,6 +244,28 @@ pub enum Mode {
     Direct,
 }
 
+/// `upstream.protocol`: what sandboxes are asked in. Upgrades are always asked for in HTTP/1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1, but HTTP/2 for gRPC.
+    Auto,
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 by prior knowledge, in the clear (RFC 9113 §3.3).
+    H2c,
+}
+
+impl UpstreamProtocol {
+    /// Whether a request goes out in HTTP/2, which may be gRPC.
+    pub(crate) fn is_http2(self, grpc: bool) -> bool {
+        match self {
+            Self::Auto => grpc,
+            Self::Http1 => false,
+            Self::H2c => true,
+        }
+    }
+}
+
 /// `[upstream]`
 #[derive(Clone, Debug)]
 pub struct Upstream {
@@ -251,6 +273,8 @@ pub struct Upstream {
     pub mode: Mode,
     /// Template of the address to dial.
     pub address: AddressTemplate,
+    /// What sandboxes are asked in.
+    pub protocol: UpstreamProtocol,
     /// One dial.
     pub connect_timeout: Duration,
     /// Dials of a port that a wake has not opened yet (direct mode).

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::{
     AccessLog, Admin, Cache, Catalog, Certificate, CertificateFiles, Config, Health, Log, LogFormat, Mode, Otlp,
-    ProxyProtocol, RestCatalog, RestResume, Resume, Server, Shutdown, Tls, Upstream, kinds, table::Table,
+    ProxyProtocol, RestCatalog, RestResume, Resume, Server, Shutdown, Tls, Upstream, UpstreamProtocol, kinds,
+    table::Table,
 };
 use crate::types::{Port, Secret};
 
@@ -152,6 +153,10 @@ fn upstream(mut table: Table<'_>) -> Upstream {
     Upstream {
         mode,
         address: table.text("address", address, kinds::address),
+        protocol: table.choice(
+            "protocol",
+            &[("auto", UpstreamProtocol::Auto), ("http1", UpstreamProtocol::Http1), ("h2c", UpstreamProtocol::H2c)],
+        ),
         connect_timeout: table.text("connect_timeout", "2s", kinds::positive),
         connect_attempts: table.integer("connect_attempts", 5, 1..=20),
         idle_timeout: table.text("idle_timeout", "600s", kinds::positive),

@@ -12,6 +12,8 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::headers::clean_trailers;
+
 /// How much of a sent body is kept until the answer begins.
 const KEEP: usize = 64 * 1024;
 
@@ -33,6 +35,8 @@ struct Source<B> {
     waiting: Option<Waker>,
     /// The client did not finish it.
     broken: bool,
+    /// It comes by HTTP/2.
+    http2: bool,
 }
 
 /// One attempt to send the body: from its beginning, whatever earlier attempts took.
@@ -44,7 +48,8 @@ pub(crate) struct Attempt<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
-    pub(crate) fn new(body: B) -> Self {
+    /// `http2`: what it comes by.
+    pub(crate) fn new(body: B, http2: bool) -> Self {
         let hint = body.size_hint();
         Self(Rc::new(RefCell::new(Source {
             body,
@@ -56,6 +61,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             taken: false,
             waiting: None,
             broken: false,
+            http2,
         })))
     }
 
@@ -119,7 +125,18 @@ impl<B> Source<B> {
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let mut frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            clean_trailers(trailers);
+        }
+        if self.http2 && matches!(frame, Poll::Ready(None)) && !self.body.is_end_stream() {
+            // Reset with `NO_ERROR`: hyper takes it for the end, and a sandbox would take it for the whole. The
+            // request is dropped in a moment, as whenever its client leaves.
+            self.broken = true;
+            return Poll::Pending;
+        }
         self.broken |= matches!(frame, Poll::Ready(Some(Err(_))));
         if self.complete
             && let Poll::Ready(Some(Ok(frame))) = &frame
@@ -192,7 +209,8 @@ mod tests {
 
     use super::*;
 
-    struct Chunks(VecDeque<Bytes>);
+    /// And whether their end is told.
+    struct Chunks(VecDeque<Bytes>, bool);
 
     impl Body for Chunks {
         type Data = Bytes;
@@ -206,12 +224,12 @@ mod tests {
         }
 
         fn is_end_stream(&self) -> bool {
-            self.0.is_empty()
+            self.0.is_empty() && self.1
         }
     }
 
     fn upload(sizes: &[usize]) -> Upload<Chunks> {
-        Upload::new(Chunks(sizes.iter().map(|size| vec![7; *size].into()).collect()))
+        Upload::new(Chunks(sizes.iter().map(|size| vec![7; *size].into()).collect(), true), false)
     }
 
     async fn take(attempt: &mut Attempt<Chunks>, frames: usize) -> usize {
@@ -220,6 +238,17 @@ mod tests {
             bytes += attempt.frame().await.expect("a frame").expect("no error").into_data().expect("data").len();
         }
         bytes
+    }
+
+    #[tokio::test]
+    async fn what_an_http_2_client_leaves_without_its_end_has_none() {
+        for http2 in [false, true] {
+            let upload = Upload::new(Chunks([Bytes::from_static(b"half")].into(), false), http2);
+            let mut attempt = upload.attempt();
+            assert_eq!(take(&mut attempt, 1).await, 4);
+            assert_eq!(futures_util::poll!(attempt.frame()).is_pending(), http2);
+            assert_eq!(upload.broken(), http2);
+        }
     }
 
     #[tokio::test]

@@ -42,6 +42,24 @@ pub(crate) enum DialError {
     NotItsListener,
 }
 
+/// For those who waited for the same dial.
+impl Clone for DialError {
+    fn clone(&self) -> Self {
+        let another = |error: &io::Error| match error.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(error.kind(), error.to_string()),
+        };
+        match self {
+            Self::Refused => Self::Refused,
+            Self::TimedOut => Self::TimedOut,
+            Self::Unreachable(error) => Self::Unreachable(another(error)),
+            Self::Forbidden(ip) => Self::Forbidden(*ip),
+            Self::NoRoom(error) => Self::NoRoom(another(error)),
+            Self::NotItsListener => Self::NotItsListener,
+        }
+    }
+}
+
 impl DialError {
     /// The word in metrics.
     pub(crate) fn as_str(&self) -> &'static str {

@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
-use super::{Forwarder, Tunnel, headers, pool::Connection};
+use super::{Forwarder, Tunnel, headers::clean_trailers, http2::Stream, pool::Connection};
 
 /// The body of a sandbox's answer. Dropped before its end, it takes the upstream connection with it.
 pub(crate) struct Download {
@@ -30,7 +30,39 @@ pub(crate) struct Download {
 
 struct Source {
     body: Incoming,
-    connection: Box<Connection>,
+    via: Via,
+}
+
+/// What the answer comes by.
+pub(super) enum Via {
+    Http1(Box<Connection>),
+    /// Its place is free when it is dropped.
+    Http2 {
+        _stream: Box<Stream>,
+    },
+}
+
+impl From<Box<Connection>> for Via {
+    fn from(connection: Box<Connection>) -> Self {
+        Self::Http1(connection)
+    }
+}
+
+impl From<Box<Stream>> for Via {
+    fn from(stream: Box<Stream>) -> Self {
+        Self::Http2 { _stream: stream }
+    }
+}
+
+/// Why an answer has no end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DownloadError {
+    /// Not its source: the reason of a stream's reset would be told to the client as if it were of its stream.
+    #[error("the answer broke off: {0}")]
+    Broken(hyper::Error),
+    /// `NO_ERROR`, which to hyper is an end: but the body was not at its own (RFC 9113 §8.1).
+    #[error("the answer was given up before its end")]
+    GivenUp,
 }
 
 impl Forwarder {
@@ -38,13 +70,13 @@ impl Forwarder {
     pub(super) fn download(
         self: &Rc<Self>,
         answer: Response<Incoming>,
-        connection: Box<Connection>,
+        via: Via,
         poolable: bool,
     ) -> Response<Box<Download>> {
         // hyper would speak HTTP/1.0 on that connection from now on: bodies of unknown length were lost.
         let poolable = poolable && answer.version() == Version::HTTP_11;
         answer.map(|body| {
-            let source = Some(Source { body, connection });
+            let source = Some(Source { body, via });
             let (ahead, broken, forwarder) = (BytesMut::new(), None, self.clone());
             let mut download = Box::new(Download { ahead, broken, source, forwarder, poolable, tunnel: None });
             download.release_if_over();
@@ -88,7 +120,7 @@ impl Download {
     }
 
     fn release(&mut self) {
-        if let Some(Source { body, mut connection }) = self.source.take()
+        if let Some(Source { body, via: Via::Http1(mut connection) }) = self.source.take()
             && self.poolable
         {
             connection.spent = Some(body);
@@ -99,15 +131,15 @@ impl Download {
 
 impl Body for Download {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = DownloadError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, DownloadError>>> {
         if !self.ahead.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(self.ahead.split().freeze()))));
         }
         if let Some(error) = self.broken.take() {
             self.source = None;
-            return Poll::Ready(Some(Err(error)));
+            return Poll::Ready(Some(Err(DownloadError::Broken(error))));
         }
         let Some(source) = &mut self.source else { return Poll::Ready(None) };
         let mut frame = Pin::new(&mut source.body).poll_frame(cx);
@@ -115,17 +147,21 @@ impl Body for Download {
             Poll::Ready(Some(Ok(frame))) => match frame.trailers_mut() {
                 // Nothing follows them, and hyper does not ask.
                 Some(trailers) => {
-                    headers::inbound_trailers(trailers);
+                    clean_trailers(trailers);
                     self.release();
                 }
                 // A body of known length ends with its last byte.
                 None => self.release_if_over(),
             },
             Poll::Ready(Some(Err(_))) => self.source = None,
+            Poll::Ready(None) if matches!(source.via, Via::Http2 { .. }) && !source.body.is_end_stream() => {
+                self.source = None;
+                return Poll::Ready(Some(Err(DownloadError::GivenUp)));
+            }
             Poll::Ready(None) => self.release(),
             Poll::Pending => {}
         }
-        frame
+        frame.map_err(DownloadError::Broken)
     }
 
     fn is_end_stream(&self) -> bool {

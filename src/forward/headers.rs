@@ -11,16 +11,20 @@ use http::{
 };
 
 mod coding;
+mod http2;
 mod marks;
 mod proxy_status;
 #[cfg(test)]
 mod tests;
+mod trailers;
 mod upgrade;
 
 pub(crate) use self::{
     coding::{BadCoding, one_coding},
+    http2::http2,
     marks::Marks,
     proxy_status::{OUR_NAME, PROXY_STATUS},
+    trailers::clean_trailers,
     upgrade::{Disagreement, UnknownProtocol, Upgrade},
 };
 use self::{marks::CLAIM, proxy_status::strip_our_status};
@@ -140,12 +144,6 @@ fn clean(head: &mut http::response::Parts, marks: Marks) {
     if marks.has(Marks::PROXY_STATUS) {
         strip_our_status(&mut head.headers);
     }
-}
-
-/// Makes the trailers of a sandbox's answer fit for the client: what may not be forged in a head may not
-/// be forged behind the body either (RFC 9209 §2 allows `Proxy-Status` there).
-pub(super) fn inbound_trailers(trailers: &mut HeaderMap) {
-    strip_our_status(trailers);
 }
 
 /// Leaves one way to tell where the body ends (RFC 9112 §6.3). hyper has read it by its transfer coding

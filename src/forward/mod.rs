@@ -19,6 +19,7 @@ mod body;
 mod dial;
 mod download;
 pub(crate) mod headers;
+mod http2;
 mod not_found;
 mod pool;
 mod quota;
@@ -27,13 +28,15 @@ mod tunnel;
 use self::{
     body::Attempt,
     dial::Dialer,
+    http2::Hubs,
     pool::{Connection, Pool},
     tunnel::Scratch,
 };
 pub(crate) use self::{
     body::Upload,
     dial::{DialError, DialRules, Ladder},
-    download::Download,
+    download::{Download, DownloadError},
+    http2::Vigilance,
     not_found::{may_say_not_found, says_not_found},
     pool::Life,
     quota::{Quota, Slot},
@@ -50,6 +53,8 @@ pub trait ListenerGuard: Send + Sync + 'static {
 /// Sends requests; one per worker.
 pub(crate) struct Forwarder {
     pool: Pool,
+    hubs: Hubs,
+    vigilance: Vigilance,
     dialer: Dialer,
     scratch: Scratch,
     metrics: Arc<Metrics>,
@@ -66,6 +71,8 @@ pub(crate) struct Destination {
     pub(crate) shared: Option<Life>,
     /// The answer may turn out to be a node's, and the request be sent elsewhere: its head is kept.
     pub(crate) again: bool,
+    /// Over HTTP/2, by prior knowledge.
+    pub(crate) http2: bool,
     /// Another protocol is asked for.
     pub(crate) upgrade: bool,
     /// The sandbox was woken a moment ago: its port may not listen yet.
@@ -90,11 +97,20 @@ pub(crate) enum SendError {
     /// The answer was 101, and nobody had asked for another protocol.
     #[error("the sandbox switched protocols unasked")]
     Switched,
+    /// Whoever is there does not speak HTTP/2; nothing was sent.
+    #[error("it does not speak HTTP/2")]
+    NotHttp2,
 }
 
 impl Forwarder {
-    pub(crate) fn new(rules: DialRules, pool_idle_timeout: std::time::Duration, metrics: Arc<Metrics>) -> Self {
-        Self { pool: Pool::new(pool_idle_timeout), dialer: Dialer::new(rules), scratch: Scratch::new(), metrics }
+    pub(crate) fn new(
+        rules: DialRules,
+        vigilance: Vigilance,
+        pool_idle_timeout: std::time::Duration,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let (pool, hubs) = (Pool::new(pool_idle_timeout), Hubs::new(pool_idle_timeout));
+        Self { pool, hubs, vigilance, dialer: Dialer::new(rules), scratch: Scratch::new(), metrics }
     }
 
     /// Sends the request and waits for the head of the answer. Dropping the future aborts the exchange. Whoever
@@ -111,6 +127,9 @@ impl Forwarder {
         upload: &Upload<Incoming>,
         to: &Destination,
     ) -> Result<Response<Box<Download>>, SendError> {
+        if to.http2 {
+            return Box::pin(self.send_http2(head, upload, to)).await;
+        }
         let mut pooled = self.pooled(to);
         loop {
             let mut connection = match pooled.take() {
@@ -123,7 +142,7 @@ impl Forwarder {
                 Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
                     return Box::pin(self.switch(answer, connection, to)).await;
                 }
-                Ok(answer) => return Ok(self.download(answer, connection, to.shared.is_some())),
+                Ok(answer) => return Ok(self.download(answer, connection.into(), to.shared.is_some())),
                 Err(error) => error,
             };
             let untouched = error.take_message().is_some();
@@ -170,7 +189,9 @@ impl Forwarder {
 
     /// Closes idle connections that are too old; to be called every few seconds.
     pub(crate) fn sweep(&self) {
-        self.pool.sweep(Instant::now());
+        let now = Instant::now();
+        self.pool.sweep(now);
+        self.hubs.sweep(now);
     }
 
     fn pooled(&self, to: &Destination) -> Option<Box<Connection>> {
@@ -233,21 +254,29 @@ fn is_idempotent(method: &Method) -> bool {
 
 /// Whether the exchange ended because of its upload: the client broke it off, or sent what is no body.
 fn by_upload(error: &hyper::Error) -> Option<SendError> {
-    use std::{error::Error as _, io::ErrorKind};
+    use std::error::Error as _;
     // A connection that closes before it has the request is an error around an error, too.
     if !error.is_user() {
         return None;
     }
     // What our own body says; then what hyper made of the client's socket.
     let upload = error.source()?.downcast_ref::<hyper::Error>()?;
+    Some(if is_malformed(upload) { SendError::BadBody } else { SendError::ClientLeft })
+}
+
+/// Whether an upload ended for not being a body, rather than by its client.
+fn is_malformed(upload: &hyper::Error) -> bool {
+    use std::{error::Error as _, io::ErrorKind};
     let io = upload.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    let malformed = io.is_some_and(|io| matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData));
-    Some(if malformed { SendError::BadBody } else { SendError::ClientLeft })
+    io.is_some_and(|io| matches!(io.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData))
 }
 
 /// Whether the connection ended before an answer, rather than the answer being wrong.
 fn died(error: &hyper::Error) -> bool {
     use std::error::Error as _;
-    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    error.is_incomplete_message() || error.is_closed() || error.is_canceled() || io.is_some()
+    let source = error.source();
+    let io = source.is_some_and(|source| {
+        source.is::<std::io::Error>() || source.downcast_ref::<h2::Error>().is_some_and(h2::Error::is_io)
+    });
+    error.is_incomplete_message() || error.is_closed() || error.is_canceled() || io
 }

@@ -45,6 +45,7 @@ pub(super) struct Errand<'a, C, R> {
     pub(super) head: Parts,
     pub(super) upload: Upload<Incoming>,
     pub(super) upgrade: Option<Box<Upgrade>>,
+    pub(super) grpc: bool,
     /// It has been to the place that is known, in vain.
     pub(super) doubts: bool,
 }
@@ -206,6 +207,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
             Err(SendError::BadBody) => Err(Failure::BadBody),
             Err(SendError::Switched) => Err(Failure::Switched),
+            Err(SendError::NotHttp2) => Err(Failure::NotHttp2),
             Err(SendError::ClientLeft) => {
                 // There is nobody to answer, and nothing of the sandbox's to blame: the connection's watch sees
                 // it in a moment, and drops this.
@@ -219,12 +221,14 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
         let site = &self.handler.site;
         let Target { sandbox, port, .. } = &self.target;
         let address = site.address.render(route.placement.node.as_ref(), *port, sandbox)?;
+        let upgrade = self.upgrade.is_some();
+        let http2 = !upgrade && site.protocol.is_http2(self.grpc);
         let (shared, ladder) = match site.mode {
             Mode::Node => (Some(Life::default()), None),
             Mode::Direct => {
-                // Another life at the same address is another party: no connection is inherited. User ports
-                // are not pooled at all.
-                let life = port.is_envd().then_some(Life(route.generation.0));
+                // Another life at the same address is another party: no connection is inherited. HTTP/1.1 to
+                // user ports is not pooled at all; HTTP/2 without sharing would not be HTTP/2.
+                let life = (http2 || port.is_envd()).then_some(Life(route.generation.0));
                 let ladder = route.woken.and_then(|woken| {
                     let now = Instant::now();
                     (now < woken.at + JUST_WOKEN).then(|| Ladder { deadline: hold.deadline(now) })
@@ -233,8 +237,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             }
         };
         let again = site.mode == Mode::Node;
-        let upgrade = self.upgrade.is_some();
-        Some(Destination { sandbox: sandbox.clone(), address, shared, again, upgrade, ladder })
+        Some(Destination { sandbox: sandbox.clone(), address, shared, again, http2, upgrade, ladder })
     }
 
     /// Looking again did not help: what the caller is told.

@@ -39,6 +39,8 @@ pub(crate) enum Failure {
     Broken(#[source] hyper::Error),
     #[error("the sandbox switched to a protocol that nobody asked for, or did not where it must")]
     Switched,
+    #[error("it does not speak HTTP/2")]
+    NotHttp2,
     #[error("the request's body is malformed")]
     BadBody,
     #[error("the sandbox moved while its answer was awaited")]
@@ -117,7 +119,9 @@ impl Failure {
             },
             Self::TooManyConnections | Self::Draining | Self::NodeUnreachable(DialError::NoRoom(_)) => Blame::Edge,
             Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Blame::ControlPlane,
-            Self::PortClosed(_) | Self::Broken(_) | Self::Switched | Self::UpstreamTimeout => Blame::Sandbox,
+            Self::PortClosed(_) | Self::Broken(_) | Self::Switched | Self::NotHttp2 | Self::UpstreamTimeout => {
+                Blame::Sandbox
+            }
         }
     }
 
@@ -149,7 +153,7 @@ impl Failure {
             Self::PortClosed(_) => Code::PortClosed,
             // It lives elsewhere: a 502 would say that it is dead.
             Self::NoNode | Self::NodeUnreachable(_) | Self::Moved => Code::NodeUnavailable,
-            Self::Broken(_) | Self::Switched => Code::UpstreamFailed,
+            Self::Broken(_) | Self::Switched | Self::NotHttp2 => Code::UpstreamFailed,
             Self::BadBody | Self::BadCoding(BadCoding::Repeated) => Code::InvalidBody,
             Self::UpstreamTimeout => Code::UpstreamTimeout,
             Self::Draining => Code::Draining,
@@ -188,6 +192,7 @@ impl Failure {
             Self::Switched => {
                 "The sandbox switched to a protocol that nobody had asked it for, or did not finish the WebSocket handshake."
             }
+            Self::NotHttp2 => "The sandbox did not answer in HTTP/2, which the request needs (gRPC).",
             Self::Unresolved(Unresolved::Exhausted(message)) => return message.to_string(),
             Self::Unresolved(Unresolved::Restless) => {
                 "The sandbox was woken and went to sleep again before it had the request. Try again soon."

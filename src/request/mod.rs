@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use ipnet::IpNet;
 
 use crate::{
-    config::{AccessLog, AddressTemplate, Mode},
+    config::{AccessLog, AddressTemplate, Mode, UpstreamProtocol},
     forward::{Quota, headers::Peer},
     route::Rules,
     shutdown::Shutdown,
@@ -29,6 +29,7 @@ pub(crate) struct Site {
     pub(crate) rules: Rules,
     pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) mode: Mode,
+    pub(crate) protocol: UpstreamProtocol,
     pub(crate) address: AddressTemplate,
     pub(crate) rewrite_shared_host: bool,
     /// Swapped by a reload.

@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{bridge::Bridge, context::Context};
-use crate::forward::{Download, Slot, Upload};
+use crate::forward::{Download, DownloadError, Slot, Upload};
 
 /// What is sent to the client.
 pub(crate) struct Reply {
@@ -65,9 +65,9 @@ impl Reply {
 
 impl Body for Reply {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = DownloadError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Option<Result<Frame<Bytes>, DownloadError>>> {
         let Self { from, context, .. } = &mut *self;
         let frame = match from {
             From::Proxy(body) => Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(std::mem::take(body))))),

@@ -155,11 +155,11 @@ impl<B: Body> Answer<B> {
     }
 }
 
-impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for Answer<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = Pin::new(&mut *body).poll_frame(cx);
         let over = matches!(frame, Poll::Ready(None)) || body.is_end_stream();

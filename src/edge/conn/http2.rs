@@ -181,11 +181,11 @@ struct Answer<B> {
     _stream: Option<Stream>,
 }
 
-impl<B: Body<Data = Bytes, Error = hyper::Error> + Unpin> Body for Answer<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match &mut self.body {
             Some(body) => Pin::new(body).poll_frame(cx),
             None => Poll::Ready(None),

@@ -1,6 +1,6 @@
 //! One client connection: requests to the handler, answers back, until either side has enough.
 
-use std::{future::Future, net::IpAddr, rc::Rc};
+use std::{error::Error, future::Future, net::IpAddr, rc::Rc};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -18,7 +18,7 @@ mod http2;
 pub(crate) trait Serve: 'static {
     /// What the server knows of a connection's other end.
     type Peer: 'static;
-    type Body: Body<Data = Bytes, Error = hyper::Error> + Unpin + 'static;
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + 'static;
     /// The other end of a connection that no longer speaks HTTP.
     type Tunnel: Tunnel;
     /// Once for each connection, before its first request. `secure`: over TLS.

@@ -22,6 +22,7 @@ impl Marks {
     const USER_AGENT: u16 = 1 << 10;
     /// A length that is repeated, or more than a number.
     pub(super) const ODD_LENGTH: u16 = 1 << 11;
+    const GRPC: u16 = 1 << 12;
 
     /// As if every one were there.
     #[cfg(test)]
@@ -35,6 +36,7 @@ impl Marks {
             {
                 marks | Self::CONTENT_LENGTH | Self::ODD_LENGTH
             }
+            Self::GRPC if !is_grpc(value.as_bytes()) => marks,
             mark => marks | mark,
         }))
     }
@@ -46,6 +48,7 @@ impl Marks {
             "te" => Self::TE,
             "transfer-encoding" => Self::TRANSFER_ENCODING,
             "content-length" => Self::CONTENT_LENGTH,
+            "content-type" => Self::GRPC,
             "forwarded" | "x-real-ip" => Self::FORWARDING,
             "proxy-status" => Self::PROXY_STATUS,
             "x-sandbox-wake" => Self::WAKE,
@@ -72,10 +75,23 @@ impl Marks {
         self.has(Self::USER_AGENT)
     }
 
+    /// Whether it is one of gRPC's own.
+    pub(crate) fn is_grpc(self) -> bool {
+        self.has(Self::GRPC)
+    }
+
     /// Whether it brings a token.
     pub(crate) fn has_token(self) -> bool {
         self.has(Self::TOKEN)
     }
+}
+
+/// `application/grpc`, with whatever encoding of messages. Not gRPC-Web, which is another protocol: its servers
+/// speak HTTP/1.1.
+fn is_grpc(content_type: &[u8]) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    let Some((begin, rest)) = content_type.split_at_checked(GRPC.len()) else { return false };
+    begin.eq_ignore_ascii_case(GRPC) && rest.first() != Some(&b'-')
 }
 
 /// How forwarding fields begin that only a trusted peer may send.
