@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::Version;
 use http_body::{Body, Frame, SizeHint};
 
 use super::headers::clean_trailers;
@@ -35,8 +36,8 @@ struct Source<B> {
     waiting: Option<Waker>,
     /// The client did not finish it.
     broken: bool,
-    /// It comes by HTTP/2.
-    http2: bool,
+    /// What it comes by.
+    version: Version,
 }
 
 /// One attempt to send the body: from its beginning, whatever earlier attempts took.
@@ -48,8 +49,8 @@ pub(crate) struct Attempt<B> {
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
-    /// `http2`: what it comes by.
-    pub(crate) fn new(body: B, http2: bool) -> Self {
+    /// `version`: what it comes by.
+    pub(crate) fn new(body: B, version: Version) -> Self {
         let hint = body.size_hint();
         Self(Rc::new(RefCell::new(Source {
             body,
@@ -61,7 +62,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             taken: false,
             waiting: None,
             broken: false,
-            http2,
+            version,
         })))
     }
 
@@ -131,7 +132,7 @@ impl<B> Source<B> {
         {
             clean_trailers(trailers);
         }
-        if self.http2 && matches!(frame, Poll::Ready(None)) && !self.body.is_end_stream() {
+        if matches!(frame, Poll::Ready(None)) && self.version == Version::HTTP_2 && !self.body.is_end_stream() {
             // Reset with `NO_ERROR`: hyper takes it for the end, and a sandbox would take it for the whole. The
             // request is dropped in a moment, as whenever its client leaves.
             self.broken = true;
@@ -229,7 +230,7 @@ mod tests {
     }
 
     fn upload(sizes: &[usize]) -> Upload<Chunks> {
-        Upload::new(Chunks(sizes.iter().map(|size| vec![7; *size].into()).collect(), true), false)
+        Upload::new(Chunks(sizes.iter().map(|size| vec![7; *size].into()).collect(), true), Version::HTTP_11)
     }
 
     async fn take(attempt: &mut Attempt<Chunks>, frames: usize) -> usize {
@@ -242,8 +243,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_an_http_2_client_leaves_without_its_end_has_none() {
-        for http2 in [false, true] {
-            let upload = Upload::new(Chunks([Bytes::from_static(b"half")].into(), false), http2);
+        for (version, http2) in [(Version::HTTP_11, false), (Version::HTTP_2, true)] {
+            let upload = Upload::new(Chunks([Bytes::from_static(b"half")].into(), false), version);
             let mut attempt = upload.attempt();
             assert_eq!(take(&mut attempt, 1).await, 4);
             assert_eq!(futures_util::poll!(attempt.frame()).is_pending(), http2);

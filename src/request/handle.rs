@@ -8,9 +8,7 @@ use std::{
     task::Poll,
 };
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header::USER_AGENT, request::Parts,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::USER_AGENT, request::Parts};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -86,10 +84,10 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         // Before the head is put right: the client's Connection may nominate these.
         let user_agent = marks.has_user_agent().then(|| head.headers.get(USER_AGENT).cloned()).flatten();
         headers::one_coding(&head.headers, marks)?;
-        let http2 = head.version == Version::HTTP_2;
+        let version = head.version;
         let upgrade = Upgrade::wanted(&mut head, marks, !body.is_end_stream())?.map(Box::new);
         let (target, credentials) = self.meant(&mut head, marks, peer, upgrade.as_deref(), context)?;
-        let (client, upload) = (context.client, Upload::new(body, http2));
+        let (client, upload) = (context.client, Upload::new(body, version));
         let grpc = marks.is_grpc();
         Ok(Errand {
             handler: self,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client_proxy::{
-    config::{AccessLog, Catalog, Config, Fault, Faults, Loaded, LogFormat, Mode, Place},
+    config::{AccessLog, Catalog, Config, Fault, Faults, Loaded, LogFormat, Mode, Place, UpstreamProtocol},
     types::{Node, Port, SandboxId},
 };
 
@@ -109,7 +109,7 @@ fn nothing_written_means_the_defaults() {
         assert_eq!((cache.ttl, cache.stale_if_error), (secs(1), secs(60)));
         assert!(resume.rest.is_none());
         assert_eq!((resume.max_held, resume.max_held_per_sandbox), (10_000, 2000));
-        assert_eq!(upstream.mode, Mode::Node);
+        assert_eq!((upstream.mode, upstream.protocol), (Mode::Node, UpstreamProtocol::Auto));
         assert_eq!(upstream.response_header_timeout, None);
         assert!(upstream.rewrite_shared_host && !upstream.allow_loopback);
         assert!(otlp.endpoint.is_none());
@@ -130,6 +130,7 @@ fn values_of_the_file_arrive() {
         b = "Node-1"
         [upstream]
         mode = "direct"
+        protocol = "h2c"
         response_header_timeout = "1m30s"
         [cache]
         ttl = "250ms"
@@ -146,6 +147,7 @@ fn values_of_the_file_arrive() {
     let Catalog::Static(nodes) = &config.catalog else { panic!("{:?}", config.catalog) };
     let nodes: Vec<_> = nodes.iter().map(|(id, node)| (id.as_str(), node.as_str())).collect();
     assert_eq!(nodes, [("b", "node-1"), ("i7d1", "[fd00::1]")]);
+    assert_eq!(config.upstream.protocol, UpstreamProtocol::H2c);
     assert_eq!(config.upstream.response_header_timeout, Some(secs(90)));
     assert_eq!(config.cache.ttl, Duration::from_millis(250));
     assert_eq!(config.cache.stale_if_error, Duration::ZERO);

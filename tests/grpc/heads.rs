@@ -50,8 +50,8 @@ async fn who_is_asked_in_which_protocol() {
 async fn a_head_is_one_of_http_2_and_no_field_of_a_connection_is_in_it() {
     let service = Service::start();
     let proxy = Proxy::start(&node_mode(service.address, "upstream.protocol = \"h2c\""));
-    let fields = "Connection: keep-alive, X-Hop, TE\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nX-Hop: 1\r\n\
-                  Upgrade: h2c\r\nTE: trailers, gzip\r\nTransfer-Encoding: chunked\r\nX-Kept: 1\r\nX-Kept: 2\r\n\r\n0\r\n";
+    let fields = "Connection: keep-alive, X-Hop, TE\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\n\
+                  X-Hop: 1\r\nUpgrade: h2c\r\nTE: trailers, gzip\r\nTransfer-Encoding: chunked\r\nX-Kept: 1\r\nX-Kept: 2\r\n\r\n0\r\n";
     let mut client = Raw::connect(proxy.address).await;
     client.write(request(fields)).await;
     client.head().await;

@@ -6,8 +6,8 @@ use crate::{
     frames::{Peer, SETTINGS},
     notes::{Note, Notes, Service, note},
     support::{
-        PATIENCE, Proxy, Raw, eventually,
-        wire::{HOST, Node, direct_mode, node_mode},
+        PATIENCE, Proxy, Raw, crowd, eventually,
+        wire::{BlackHole, HOST, Node, direct_mode, node_mode},
     },
 };
 
@@ -117,6 +117,32 @@ async fn one_dial_serves_all_that_wait_also_when_the_one_who_began_it_leaves() {
     upstream.answer(stream, b"ok").await;
     assert_eq!(second.message().await.text(), "ok");
     assert!(node.nobody_knocks());
+}
+
+#[tokio::test]
+async fn one_dial_fails_for_all_that_wait() {
+    let nobody = BlackHole::dig();
+    let lines = "upstream.protocol = \"h2c\"\nupstream.connect_timeout = \"1s\"";
+    let proxy = Proxy::start(&node_mode(nobody.address, lines));
+    for answer in crowd(proxy.address, "abc", "/", 30).join_all().await {
+        assert_eq!((answer.status.as_u16(), answer.error()), (503, "node_unavailable".into()));
+    }
+    assert_eq!(proxy.count("client_proxy_upstream_connections_total").await, 1);
+}
+
+#[tokio::test]
+async fn beyond_all_connections_that_may_be_a_call_waits_for_another_s_end() {
+    let service = Service::with_streams(1);
+    let proxy = Proxy::start(&node_mode(service.address, ""));
+    let mut under_way = talks(&proxy, HOST, 2, 64).await;
+    let mut notes = Notes::connect(proxy.address, HOST).await;
+    let waiting = tokio::spawn(async move { notes.echo("at last").await });
+    proxy.metric_becomes("client_proxy_connections", 3.0).await;
+    Raw::connect(proxy.address).await.waits(proxy.health).await;
+    assert_eq!((service.seen.calls(), service.seen.connections()), (128, 128));
+    under_way.pop();
+    let echo = timeout(PATIENCE, waiting).await.expect("at once").expect("no panic").expect("an answer");
+    assert_eq!((&*echo, service.seen.connections()), ("at last", 128));
 }
 
 #[tokio::test]
