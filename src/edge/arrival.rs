@@ -43,15 +43,15 @@ pub(super) async fn serve<S: Serve>(
                 speak(socket, protocol, client, server, patience, tools, counted).await;
             }
         }
-        // Boxed: what this takes is not to be carried by the others.
         Door::Tls => {
-            Box::pin(async {
+            // Boxed: what this takes is not to be carried by the others.
+            let serving = Box::pin(async {
                 if let Some((socket, ip)) = secure(socket, peer, due, tools, handshakes, places).await {
                     let (protocol, client) = (socket.protocol(), Client { ip, secure: true });
                     speak(socket, protocol, client, server, patience, tools, counted).await;
                 }
-            })
-            .await
+            });
+            serving.await;
         }
     }
 }

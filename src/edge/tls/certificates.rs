@@ -93,7 +93,9 @@ impl Certificates {
         match Set::new(all, &self.provider, &self.ticketer) {
             Ok(set) => {
                 self.problems().clear();
-                fresh.iter().for_each(|certificate| self.tell(certificate));
+                for certificate in &fresh {
+                    self.tell(certificate);
+                }
                 before.forget_expiry(&self.metrics);
                 set.tell_expiry(&self.metrics);
                 self.current.store(Arc::new(set));
@@ -147,7 +149,9 @@ impl Certificates {
                 let set = Arc::new(set);
                 // Another list came meanwhile: its files are looked at next time.
                 if Arc::ptr_eq(&self.current.compare_and_swap(before, set.clone()), before) {
-                    fresh.iter().for_each(|certificate| self.tell(certificate));
+                    for certificate in &fresh {
+                        self.tell(certificate);
+                    }
                     set.tell_expiry(&self.metrics);
                 }
             }
