@@ -97,9 +97,15 @@ async fn secure(
     places: usize,
 ) -> Option<(Secure, IpAddr)> {
     let mut underway = handshakes.begin(places);
+    let speaks = underway.speaks();
     let shaken = async {
         let ip = hear(&mut socket, peer, due, tools).await?;
-        let result = match timeout_at(due, Secure::accept(socket, tools.certificates.config())).await {
+        let shaking = async {
+            socket.says_something().await;
+            speaks();
+            Secure::accept(socket, tools.certificates.config()).await
+        };
+        let result = match timeout_at(due, shaking).await {
             Ok(Ok(secure)) => {
                 tools.metrics.handshake(if secure.is_resumed() { "resumed" } else { "ok" });
                 return Some((secure, ip));

@@ -110,6 +110,9 @@ impl Certificates {
         loop {
             tick.tick().await;
             let set = self.current.load_full();
+            if set.all.is_empty() {
+                continue;
+            }
             // Files may be somewhere slow.
             let looked = spawn_blocking({
                 let set = set.clone();
