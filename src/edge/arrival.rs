@@ -38,13 +38,14 @@ pub(super) async fn serve<S: Serve>(
     let (peer, due) = (peer.ip().to_canonical(), Instant::now() + patience.head);
     match door {
         Door::Plain => {
-            if let Some((socket, ip, protocol)) = plain(socket, peer, due, tools).await {
+            // Boxed: what this takes is not to be carried as long as the connection lasts.
+            if let Some((socket, ip, protocol)) = Box::pin(plain(socket, peer, due, tools)).await {
                 let client = Client { ip, secure: false };
                 speak(socket, protocol, client, server, patience, tools, counted).await;
             }
         }
         Door::Tls => {
-            // Boxed: what this takes is not to be carried by the others.
+            // All of it: no plain connection carries what TLS takes.
             let serving = Box::pin(async {
                 if let Some((socket, ip)) = secure(socket, peer, due, tools, handshakes, places).await {
                     let (protocol, client) = (socket.protocol(), Client { ip, secure: true });
