@@ -31,8 +31,8 @@ const LIVE: &[&str] = &[
     "server.max_connections",
     "server.header_read_timeout",
     "server.idle_timeout",
-    "server.tls.certificates",
-    "admin.token",
+    CERTIFICATES,
+    ADMIN_TOKEN,
     "catalog.rest.timeout",
     "catalog.static.",
     "cache.ttl",
@@ -83,6 +83,8 @@ const RESTART: &[&str] = &[
 
 /// Live, but for its end where others reach the listener.
 const ADMIN_TOKEN: &str = "admin.token";
+/// Live, but for their end: the listener that shows them is there until a restart.
+const CERTIFICATES: &str = "server.tls.certificates";
 
 fn stands_in(list: &[&str], key: &str) -> bool {
     list.iter().any(|name| *name == key || (name.ends_with('.') && key.starts_with(name)))
@@ -157,10 +159,12 @@ impl Settings {
     fn take(&self, loaded: Loaded) {
         let mut current = self.current();
         let keeps_token = self.keeps_token(&loaded.config);
+        let keeps_certificates = loaded.config.server.tls.certificates.is_empty();
+        let stays = |key: &str| (keeps_token && key == ADMIN_TOKEN) || (keeps_certificates && key == CERTIFICATES);
         let mut changed = current.keys.changed(&loaded.keys);
-        changed.retain(|key| stands_in(LIVE, key) && !(keeps_token && key == ADMIN_TOKEN));
+        changed.retain(|key| stands_in(LIVE, key) && !stays(key));
         let mut waiting = self.started.changed(&loaded.keys);
-        waiting.retain(|key| stands_in(RESTART, key) || (keeps_token && key == ADMIN_TOKEN));
+        waiting.retain(|key| stands_in(RESTART, key) || stays(key));
         self.hand_over(&loaded.config, &changed, &mut current);
         tracing::info!(changed = listed(&changed), "configuration reloaded");
         for key in &waiting {
@@ -187,7 +191,6 @@ impl Settings {
         site.quota.set_max(quota(config, site.mode));
         patient.store(Arc::new(patience(config)));
         room.resize(config.server.max_connections);
-        // Without any there would be no listener after a restart; this one still is.
         if !config.server.tls.certificates.is_empty() {
             certificates.replace(config.server.tls.certificates.clone());
         }

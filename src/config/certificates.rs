@@ -212,7 +212,8 @@ fn not_read(why: &str) -> Wrong {
 fn unfit(error: &Error) -> (Part, Wrong) {
     match error {
         Error::InconsistentKeys(_) => {
-            (Part::Key, Wrong::new("this key is another certificate's", "write the file with this certificate's key"))
+            let right = "write the file with this certificate's key; the server's own certificate is the chain's first";
+            (Part::Key, Wrong::new("this key is another certificate's", right))
         }
         Error::InvalidCertificate(_) => {
             (Part::Cert, Wrong::new(format!("{error}"), "write the path of an X.509 v3 certificate for a server"))

@@ -2,7 +2,9 @@
 
 use std::{net::SocketAddr, time::SystemTime};
 
-use super::{AddressPart, Catalog, Certificate, Config, Environment, Mode, ProxyProtocol, reading::Reading};
+use super::{
+    AddressPart, Catalog, Certificate, Config, Environment, Mode, ProxyProtocol, fault::shown, reading::Reading,
+};
 
 /// Reports keys that cannot stand together.
 pub(crate) fn faults(config: &Config, reading: &Reading<'_>) {
@@ -134,7 +136,8 @@ fn certificates(config: &Config) -> Vec<String> {
     for (at, certificate) in tls.certificates.iter().enumerate() {
         let Certificate { files, names, not_before, not_after, .. } = &**certificate;
         let mut tell = |wrong: &str| {
-            odd.push(format!("server.tls.certificates[{at}].cert {:?}: {wrong}", files.cert));
+            let file = shown(&files.cert.to_string_lossy());
+            odd.push(format!("server.tls.certificates[{at}].cert = {file}: {wrong}"));
         };
         if *not_after < now {
             tell(&format!("it expired at {}", humantime::format_rfc3339_seconds(*not_after)));

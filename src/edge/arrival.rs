@@ -38,20 +38,21 @@ pub(super) async fn serve<S: Serve>(
     let (peer, due) = (peer.ip().to_canonical(), Instant::now() + patience.head);
     match door {
         Door::Plain => {
-            if let Some((socket, ip, protocol)) = plain(socket, peer, due, tools).await {
+            // Boxed: what this takes is not to be carried as long as the connection lasts.
+            if let Some((socket, ip, protocol)) = Box::pin(plain(socket, peer, due, tools)).await {
                 let client = Client { ip, secure: false };
                 speak(socket, protocol, client, server, patience, tools, counted).await;
             }
         }
-        // Boxed: what this takes is not to be carried by the others.
         Door::Tls => {
-            Box::pin(async {
+            // All of it: no plain connection carries what TLS takes.
+            let serving = Box::pin(async {
                 if let Some((socket, ip)) = secure(socket, peer, due, tools, handshakes, places).await {
                     let (protocol, client) = (socket.protocol(), Client { ip, secure: true });
                     speak(socket, protocol, client, server, patience, tools, counted).await;
                 }
-            })
-            .await
+            });
+            serving.await;
         }
     }
 }
@@ -97,9 +98,15 @@ async fn secure(
     places: usize,
 ) -> Option<(Secure, IpAddr)> {
     let mut underway = handshakes.begin(places);
+    let speaks = underway.speaks();
     let shaken = async {
         let ip = hear(&mut socket, peer, due, tools).await?;
-        let result = match timeout_at(due, Secure::accept(socket, tools.certificates.config())).await {
+        let shaking = async {
+            socket.says_something().await;
+            speaks();
+            Secure::accept(socket, tools.certificates.config()).await
+        };
+        let result = match timeout_at(due, shaking).await {
             Ok(Ok(secure)) => {
                 tools.metrics.handshake(if secure.is_resumed() { "resumed" } else { "ok" });
                 return Some((secure, ip));

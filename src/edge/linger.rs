@@ -16,11 +16,13 @@ const WASTE: usize = 16 * 1024;
 
 /// Ends our side, and reads what the client sends until it ends its own.
 pub(super) async fn linger(mut transport: impl AsyncRead + AsyncWrite + Unpin) {
-    if transport.shutdown().await.is_err() {
-        return;
-    }
-    let mut waste = vec![0; WASTE];
-    let until_it_ends = async { while let Ok(Ok(1..)) = timeout(QUIET, transport.read(&mut waste)).await {} };
+    let until_it_ends = async {
+        // Over TLS, this waits for a client that does not read.
+        if transport.shutdown().await.is_ok() {
+            let mut waste = vec![0; WASTE];
+            while let Ok(Ok(1..)) = timeout(QUIET, transport.read(&mut waste)).await {}
+        }
+    };
     let _ = timeout(WHOLE, until_it_ends).await;
 }
 

@@ -52,19 +52,19 @@ fn v1(bytes: &[u8]) -> Parsed {
         return if seen.len() < V1_MAX { Incomplete } else { Malformed };
     };
     let length = end + 2;
-    let source = std::str::from_utf8(&bytes[V1.len()..end]).ok().and_then(told);
-    source.map_or(Malformed, |source| Header { source, length })
+    let told = &bytes[V1.len()..end];
+    if told == b"UNKNOWN" || told.starts_with(b"UNKNOWN ") {
+        // Whatever else it says is to be ignored.
+        return Header { source: None, length };
+    }
+    let source = std::str::from_utf8(told).ok().and_then(source);
+    if source.is_some() { Header { source, length } } else { Malformed }
 }
 
-/// What stands in a line after `PROXY `; `None`: nonsense.
-fn told(line: &str) -> Option<Option<IpAddr>> {
+/// Whom a line names after `PROXY `.
+fn source(line: &str) -> Option<IpAddr> {
     let mut words = line.split(' ');
-    let family = words.next()?;
-    if family == "UNKNOWN" {
-        // Whatever else it says is to be ignored.
-        return Some(None);
-    }
-    let (source, target) = (words.next()?, words.next()?);
+    let (family, source, target) = (words.next()?, words.next()?, words.next()?);
     let ports = [words.next()?, words.next()?];
     let source: IpAddr = match family {
         "TCP4" => (source.parse::<Ipv4Addr>().ok()?, target.parse::<Ipv4Addr>().ok()?).0.into(),
@@ -72,7 +72,7 @@ fn told(line: &str) -> Option<Option<IpAddr>> {
         _ => return None,
     };
     let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
-    (ports.into_iter().all(is_port) && words.next().is_none()).then_some(Some(source.to_canonical()))
+    (ports.into_iter().all(is_port) && words.next().is_none()).then_some(source.to_canonical())
 }
 
 fn v2(bytes: &[u8]) -> Parsed {

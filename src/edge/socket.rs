@@ -39,6 +39,14 @@ impl Socket {
         self.ahead = bytes;
     }
 
+    /// Waits until there is something to read, be it the end.
+    pub(crate) async fn says_something(&self) {
+        if self.ahead.is_empty() {
+            // Whatever is wrong, reading will tell.
+            let _ = self.tcp.readable().await;
+        }
+    }
+
     /// Whether the client speaks HTTP/2, by prior knowledge (RFC 9113 §3.3). Waits for as many bytes as it
     /// takes to tell, and leaves them to be read.
     pub(crate) async fn speaks_http2(&mut self) -> io::Result<bool> {

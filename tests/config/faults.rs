@@ -175,7 +175,7 @@ fn unknown_names_name_the_nearest_known() {
         ("[rest]", "rest", "did you mean catalog.rest?"),
         ("catalog.redis.urls = []", "catalog.redis", "known here: kind, static, rest"),
         ("[metrics]\npath = ''", "metrics", "known here: server, health, admin, catalog"),
-        ("server.tls = {}", "server.tls", "known here: listen, workers"),
+        ("server.quic = {}", "server.quic", "known here: listen, workers"),
         // A table that nothing uses is still looked through.
         ("catalog.rest.timeuot = 1", "catalog.rest.timeuot", "did you mean catalog.rest.timeout?"),
         ("resume.rest.'a b' = 1", "resume.rest.\"a b\"", "known here: url, api_key"),
@@ -227,7 +227,7 @@ fn variables_are_named_in_their_faults() {
         ("SERVER__WORKRES", "1", "server.workres", "unknown", "CLIENT_PROXY__SERVER__WORKERS?"),
         ("SERVER__WORKERS__X", "1", "server.workers", "is a table", "integer"),
         ("LOG__FILTER__X", "1", "log.filter.x", "is a string (line 1)", "unset"),
-        ("TLS__X", "1", "tls", "unknown table", "known here"),
+        ("METRICS__X", "1", "metrics", "unknown table", "known here"),
         ("", "1", "\"\"", "unknown", "known here"),
         ("SERVER__", "1", "server.\"\"", "unknown", "known here"),
         ("server__workers", "1", "server.workers", "upper-case", "CLIENT_PROXY__SERVER__WORKERS"),

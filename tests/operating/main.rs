@@ -12,4 +12,7 @@ mod reload;
 mod settings;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../support/tls.rs"]
+#[allow(dead_code, unreachable_pub, reason = "as in support")]
+mod tls;
 mod traces;

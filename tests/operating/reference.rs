@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{
-    Server, answer,
+    Raw, Server, answer,
     binary::Binary,
     collector::Collector,
     control_plane::{ControlPlane, Step},
     count, eventually, get, nodes_at, request, send,
 };
+use crate::tls::{Authority, binary_door};
 
 /// A metric and the names of its labels.
 type Metrics = BTreeMap<String, BTreeSet<String>>;
@@ -66,7 +67,10 @@ fn buckets(exposition: &str, name: &str) -> Vec<f64> {
 async fn every_metric_of_the_readme_is_exposed_and_every_exposed_one_is_in_the_readme() {
     let (collector, control) = (Collector::start().await, ControlPlane::start().await);
     let node = Server::start(async |_| answer(200, "hello")).await;
+    let authority = Authority::with_one();
     let config = collector.config(&control.config(&nodes_at(node.address.port())));
+    let headers = "server.proxy_protocol = \"optional\"\nserver.trusted_proxies = [\"127.0.0.1/32\"]\n";
+    let config = format!("{headers}{}{config}", authority.config(&["a"]));
     let proxy = Binary::start_in(&config, &[("OTEL_BSP_SCHEDULE_DELAY", "20")]).await;
     // Woken; moved in between, which is a dial in vain and a resend; unknown.
     control.sandbox("asleep").paused("127.0.0.1").wakes([Step::Truly]);
@@ -84,6 +88,15 @@ async fn every_metric_of_the_readme_is_exposed_and_every_exposed_one_is_in_the_r
         let answer = send(proxy.address, request.expect("a request")).await;
         assert_eq!(answer.status, status, "{sandbox}: {}", answer.text());
     }
+    authority.http1().connect(binary_door(&proxy)).await;
+    authority.issue("a", &[]);
+    eventually("it is read again", async || {
+        count(proxy.health, "client_proxy_tls_certificate_reloads_total{outcome=\"ok\"}").await > 0
+    })
+    .await;
+    let mut nonsense = Raw::connect(proxy.address).await;
+    nonsense.write("PROXY nonsense\r\n").await;
+    nonsense.is_left().await;
     eventually("spans are told", async || {
         count(proxy.health, "client_proxy_spans_total{outcome=\"exported\"}").await > 0
     })

@@ -32,47 +32,58 @@ async fn a_handshake_that_takes_too_long_is_ended() {
     assert_eq!(crate::tls::rest(&mut stream).await.expect("a clean end"), b"");
 }
 
-#[tokio::test]
-async fn clients_that_only_connect_keep_nobody_out() {
-    let upstream = Server::start(async |_| answer(200, "hello")).await;
-    let authority = Authority::with_one();
-    // 64 places, a quarter of which is for handshakes of the one worker.
+/// 64 places, a quarter of which is for handshakes of the one worker.
+fn small(upstream: &Server, authority: &Authority) -> Proxy {
     let lines = format!("server.max_connections = 64\n{}", authority.config(&["a"]));
-    let proxy = Proxy::start(&node_mode(upstream.address, &lines));
+    Proxy::start(&node_mode(upstream.address, &lines))
+}
+
+async fn idlers(proxy: &Proxy, count: usize, say: &[u8]) -> Vec<Raw> {
     let mut idlers = Vec::new();
-    for n in 0..50 {
-        let mut idler = Raw::connect(door(&proxy)).await;
-        if n % 2 == 0 {
-            idler.write(HELLO).await;
-        }
+    for _ in 0..count {
+        let mut idler = Raw::connect(door(proxy)).await;
+        idler.write(say).await;
         idlers.push(idler);
     }
-    proxy.metric_becomes(&result("displaced"), 34.0).await;
+    idlers
+}
+
+#[tokio::test]
+async fn clients_that_only_connect_keep_nobody_out() {
+    let (upstream, authority) = (Server::start(async |_| answer(200, "hello")).await, Authority::with_one());
+    let proxy = small(&upstream, &authority);
+    let mut speaking = idlers(&proxy, 8, HELLO).await;
+    proxy.metric_becomes("client_proxy_connections{protocol=\"unknown\"}", 8.0).await;
+    // Whoever is done came after them, and is displaced by nobody.
     let mut good = authority.http1().connect(door(&proxy)).await;
-    assert!(ask(&mut good, &get("/")).await.starts_with("HTTP/1.1 200"));
-    assert_eq!(proxy.metric(&result("displaced")).await, 35.0, "the oldest made room for it");
+    let mut silent = idlers(&proxy, 50, b"").await;
+    proxy.metric_becomes(&result("displaced"), 42.0).await;
+    let mut late = authority.http1().connect(door(&proxy)).await;
+    for client in [&mut good, &mut late] {
+        assert!(ask(client, &get("/")).await.starts_with("HTTP/1.1 200"));
+    }
+    assert_eq!(proxy.metric(&result("displaced")).await, 43.0, "the oldest made room for it");
     assert_eq!(proxy.metric("client_proxy_connections{protocol=\"unknown\"}").await, 15.0);
-    // Those went whose turn it was, in their order; the others wait still.
-    for idler in idlers.drain(..35) {
-        let mut idler = idler;
+    // Those went whose turn it was, in their order; the others wait still, and so do all who have said something.
+    for idler in &mut silent[..43] {
         idler.is_left().await;
     }
-    for idler in &mut idlers[..3] {
+    for idler in silent[43..].iter_mut().chain(&mut speaking) {
         idler.waits(proxy.health).await;
     }
-    drop(idlers);
+    drop((silent, speaking));
     proxy.metric_becomes(&result("left"), 15.0).await;
-    // Who is done is displaced by nobody.
-    let crowd: Vec<_> = {
-        let mut all = Vec::new();
-        for _ in 0..40 {
-            all.push(Raw::connect(door(&proxy)).await);
-        }
-        all
-    };
-    proxy.metric_becomes(&result("displaced"), 59.0).await;
-    assert!(ask(&mut good, &get("/again")).await.contains("200 OK"));
-    drop(crowd);
+}
+
+#[tokio::test]
+async fn clients_that_begin_and_do_not_go_on_keep_nobody_out_either() {
+    let (upstream, authority) = (Server::start(async |_| answer(200, "hello")).await, Authority::with_one());
+    let proxy = small(&upstream, &authority);
+    let _speaking = idlers(&proxy, 40, HELLO).await;
+    proxy.metric_becomes(&result("displaced"), 24.0).await;
+    let mut good = authority.http1().connect(door(&proxy)).await;
+    assert!(ask(&mut good, &get("/")).await.starts_with("HTTP/1.1 200"));
+    assert_eq!(proxy.metric("client_proxy_connections{protocol=\"unknown\"}").await, 15.0);
 }
 
 #[tokio::test]

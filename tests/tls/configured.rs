@@ -57,7 +57,7 @@ fn files_that_are_no_pair_are_faults_all_at_once_with_file_and_line() {
     ];
     let want: Vec<_> = want.iter().map(|(key, line, wrong, remedy)| (&**key, *line, *wrong, *remedy)).collect();
     faults(&text, &want);
-    let told = load(&text).err().expect("faults")[0].to_string();
+    let told = load(&text).expect_err("faults")[0].to_string();
     assert!(told.contains(&path("nowhere.pem")), "{told}");
 }
 

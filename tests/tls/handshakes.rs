@@ -78,13 +78,12 @@ async fn the_protocol_is_agreed_upon_and_each_is_served() {
             proxy.is_idle().await;
         }
     }
-    let seen = upstream.seen.lock().expect("no panic");
+    let seen = std::mem::take(&mut *upstream.seen.lock().expect("no panic"));
     assert_eq!(seen.len(), 10);
-    for head in seen.iter() {
+    for head in seen {
         assert_eq!(head.headers["x-forwarded-proto"], "https");
         assert_eq!(head.headers["host"], HOST);
     }
-    drop(seen);
     // What nobody speaks is not guessed.
     authority.client(&["spdy/3"], &VERSIONS).try_connect(door(&proxy), HOST).await.expect_err("no protocol");
     proxy.metric_becomes("client_proxy_tls_handshakes_total{result=\"failed\"}", 1.0).await;

@@ -33,7 +33,7 @@ fn v6() -> Vec<u8> {
     v2(0x21, 0x21, &[&ip("2001:db8::7")[..], &ip("::1"), &[0, 80, 1, 187]].concat())
 }
 
-async fn start(node: &Node, protocol: &str, trusted: &str) -> Proxy {
+fn start(node: &Node, protocol: &str, trusted: &str) -> Proxy {
     node.proxy_with(&format!("server.proxy_protocol = \"{protocol}\"\n{trusted}"))
 }
 
@@ -60,7 +60,7 @@ async fn the_sandbox_hears_of_the_client_that_was_named() {
         (v4([10, 1, 2, 3], 0), "203.0.113.9, 10.1.2.3"),
     ] {
         for protocol in ["required", "optional"] {
-            let proxy = start(&node, protocol, TRUSTED).await;
+            let proxy = start(&node, protocol, TRUSTED);
             // In one piece with the request, alone, and byte by byte.
             for pieces in [vec![[&*header, REQUEST.as_bytes()].concat()], vec![header.clone(), REQUEST.into()]] {
                 let mut client = Raw::connect(proxy.address).await;
@@ -109,7 +109,7 @@ async fn whoever_has_no_right_to_speak_or_nothing_to_say_is_refused_where_a_head
         (STRANGERS, [LINE, REQUEST].concat().into_bytes(), "untrusted"),
         (STRANGERS, REQUEST.as_bytes().to_vec(), "untrusted"),
     ] {
-        let proxy = start(&node, "required", trusted).await;
+        let proxy = start(&node, "required", trusted);
         let mut client = Raw::connect(proxy.address).await;
         client.write(&bytes).await;
         client.is_left().await;
@@ -123,7 +123,7 @@ async fn whoever_has_no_right_to_speak_or_nothing_to_say_is_refused_where_a_head
 #[tokio::test]
 async fn where_a_header_is_optional_a_peer_may_speak_for_itself() {
     let node = Node::start().await;
-    let proxy = start(&node, "optional", TRUSTED).await;
+    let proxy = start(&node, "optional", TRUSTED);
     let (mut client, mut upstream) = (Raw::connect(proxy.address).await, None);
     // Whatever it is that may yet become a header.
     for request in [REQUEST.to_owned(), REQUEST.replace("GET", "PROXY"), format!("\r\n{REQUEST}")] {
@@ -140,7 +140,7 @@ async fn where_a_header_is_optional_a_peer_may_speak_for_itself() {
         client = Raw::connect(proxy.address).await;
     }
     // A stranger's header is what it looks like to HTTP.
-    let proxy = start(&node, "optional", STRANGERS).await;
+    let proxy = start(&node, "optional", STRANGERS);
     let mut client = Raw::connect(proxy.address).await;
     client.write([LINE, REQUEST].concat()).await;
     assert_eq!(Head(client.head().await).status(), 400);
@@ -153,7 +153,7 @@ async fn where_a_header_is_optional_a_peer_may_speak_for_itself() {
 #[tokio::test]
 async fn where_it_is_off_a_header_is_no_request() {
     let node = Node::start().await;
-    let proxy = start(&node, "off", TRUSTED).await;
+    let proxy = start(&node, "off", TRUSTED);
     let mut client = Raw::connect(proxy.address).await;
     client.write([LINE, REQUEST].concat()).await;
     assert_eq!(Head(client.head().await).status(), 400);

@@ -184,6 +184,8 @@ async fn sighup_takes_another_list() {
     let moved = listen.replace("server.tls.listen = [\"127.0.0.1:0\"]", "server.tls.listen = [\"127.0.0.2:0\"]");
     stage.proxy.reload(&moved).await;
     assert!(stage.proxy.line("server.tls.listen is another than at the start").is_some());
-    stage.proxy.reload(&node_mode(stage.upstream.address, "")).await;
+    let told = stage.proxy.reload(&node_mode(stage.upstream.address, "")).await;
+    assert_eq!(told["changed"], json!(""), "what is not done is not told as done");
+    assert!(stage.proxy.line("server.tls.certificates is another than at the start").is_some());
     assert_eq!(leaf(&stage.connect().await), stage.authority.leaf("a"), "a listener without certificates is none");
 }

@@ -97,7 +97,9 @@ proptest! {
     /// However a header is cut into packets, it is none until it is whole, and what follows does not matter.
     #[test]
     fn a_part_of_a_header_is_incomplete(
-        family in prop::sample::select(vec![0x00_u8, 0x11, 0x21, 0x31]), more in 0..300_usize, at in any::<prop::sample::Index>()
+        family in prop::sample::select(vec![0x00_u8, 0x11, 0x21, 0x31]),
+        more in 0..300_usize,
+        at in any::<prop::sample::Index>(),
     ) {
         for whole in [v2_of(0x21, family, &body(&[], 216 + more)), b"PROXY TCP4 192.0.2.7 10.0.0.1 1 2\r\n".to_vec()] {
             prop_assert_eq!(parse(&whole[..at.index(whole.len())]), Incomplete);
@@ -109,7 +111,9 @@ proptest! {
     /// No bytes make it panic, claim more than there is, or wait for ever.
     #[test]
     fn nothing_is_believed_that_is_not_there(
-        begin in prop::sample::select(vec![&b""[..], V1, V2]), mut rest in prop::collection::vec(any::<u8>(), 0..200), long in any::<bool>()
+        begin in prop::sample::select(vec![&b""[..], V1, V2]),
+        mut rest in prop::collection::vec(any::<u8>(), 0..200),
+        long in any::<bool>(),
     ) {
         if long {
             rest.resize(MAX, b'x');

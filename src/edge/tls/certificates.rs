@@ -93,7 +93,9 @@ impl Certificates {
         match Set::new(all, &self.provider, &self.ticketer) {
             Ok(set) => {
                 self.problems().clear();
-                fresh.iter().for_each(|certificate| self.tell(certificate));
+                for certificate in &fresh {
+                    self.tell(certificate);
+                }
                 before.forget_expiry(&self.metrics);
                 set.tell_expiry(&self.metrics);
                 self.current.store(Arc::new(set));
@@ -108,6 +110,9 @@ impl Certificates {
         loop {
             tick.tick().await;
             let set = self.current.load_full();
+            if set.all.is_empty() {
+                continue;
+            }
             // Files may be somewhere slow.
             let looked = spawn_blocking({
                 let set = set.clone();
@@ -147,7 +152,9 @@ impl Certificates {
                 let set = Arc::new(set);
                 // Another list came meanwhile: its files are looked at next time.
                 if Arc::ptr_eq(&self.current.compare_and_swap(before, set.clone()), before) {
-                    fresh.iter().for_each(|certificate| self.tell(certificate));
+                    for certificate in &fresh {
+                        self.tell(certificate);
+                    }
                     set.tell_expiry(&self.metrics);
                 }
             }
