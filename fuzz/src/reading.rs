@@ -78,14 +78,18 @@ fn lenient_one(mut rest: &[u8]) -> Option<(Request, Option<&[u8]>)> {
     let length = match lengths.first() {
         None => 0,
         Some(first) => {
-            let digits = first.iter().all(u8::is_ascii_digit) && lengths.iter().all(|length| length == first);
-            digits.then_some(())?;
-            std::str::from_utf8(first).ok()?.parse::<u64>().ok()?
+            // Of one value (RFC 9110 §8.6), however many zeros they begin with.
+            let first = number(first)?;
+            lengths.iter().all(|length| number(length) == Some(first)).then_some(first)?
         }
     };
     let length = usize::try_from(length).ok().filter(|length| *length <= rest.len());
     let (body, next) = length.map_or((rest, None), |length| (&rest[..length], Some(&rest[length..])));
     Some((Request { body: body.to_vec(), whole: next.is_some(), ..request }, next.filter(|_| !closes)))
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
 }
 
 enum Chunks<'a> {
@@ -194,8 +198,7 @@ fn strict_one<'a>(head: &[u8], behind: &'a [u8]) -> Result<One<'a>, &'static str
     match (hosts, &lengths[..], &codings[..]) {
         (1, [], []) => Ok((Request { whole: true, ..request }, Some(behind))),
         (1, [length], []) => {
-            let length = std::str::from_utf8(length).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-            let length: u64 = length.and_then(|text| text.parse().ok()).ok_or("no length")?;
+            let length = number(length).filter(|_| length.len() == 1 || length[0] != b'0').ok_or("no length")?;
             let length = usize::try_from(length).ok().filter(|length| *length <= behind.len());
             let (body, next) = length.map_or((behind, None), |length| (&behind[..length], Some(&behind[length..])));
             Ok((Request { body: body.to_vec(), whole: next.is_some(), ..request }, next))

@@ -20,7 +20,7 @@ impl Marks {
     pub(super) const TOKEN: u16 = 1 << 8;
     const REQUEST_ID: u16 = 1 << 9;
     const USER_AGENT: u16 = 1 << 10;
-    /// A length that is repeated, or more than a number.
+    /// A length that is repeated, or more than a number, or one that begins with zeros.
     pub(super) const ODD_LENGTH: u16 = 1 << 11;
 
     /// As if every one were there.
@@ -30,9 +30,7 @@ impl Marks {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         // Of a repeated name all values are walked over.
         Self(headers.iter().fold(0, |marks, (name, value)| match Self::one(name.as_str()) {
-            Self::CONTENT_LENGTH
-                if marks & Self::CONTENT_LENGTH != 0 || !value.as_bytes().iter().all(u8::is_ascii_digit) =>
-            {
+            Self::CONTENT_LENGTH if marks & Self::CONTENT_LENGTH != 0 || !is_plain_number(value.as_bytes()) => {
                 marks | Self::CONTENT_LENGTH | Self::ODD_LENGTH
             }
             mark => marks | mark,
@@ -76,6 +74,10 @@ impl Marks {
     pub(crate) fn has_token(self) -> bool {
         self.has(Self::TOKEN)
     }
+}
+
+fn is_plain_number(value: &[u8]) -> bool {
+    value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || !value.starts_with(b"0"))
 }
 
 /// How forwarding fields begin that only a trusted peer may send.
