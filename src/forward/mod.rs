@@ -22,12 +22,14 @@ pub(crate) mod headers;
 mod not_found;
 mod pool;
 mod quota;
+mod stream;
 mod tunnel;
 
 use self::{
     body::Attempt,
     dial::Dialer,
     pool::{Connection, Pool},
+    stream::Stream,
     tunnel::Scratch,
 };
 pub(crate) use self::{
@@ -157,9 +159,9 @@ impl Forwarder {
             return Err(SendError::Switched);
         }
         let upgraded = hyper::upgrade::on(&mut answer).await.map_err(SendError::Broken)?;
-        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return Err(SendError::Switched) };
+        let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else { return Err(SendError::Switched) };
         let tunnel = Tunnel {
-            sandbox: parts.io.into_inner(),
+            sandbox: parts.io.into_inner().into_inner(),
             ahead: parts.read_buf,
             scratch: self.scratch.clone(),
             _open: Gauged::new(&self.metrics.tunnels),
@@ -184,7 +186,8 @@ impl Forwarder {
     }
 
     async fn handshake(&self, stream: TcpStream, to: &Destination) -> Result<Box<Connection>, SendError> {
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Broken)?;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(Stream::new(stream))).await.map_err(SendError::Broken)?;
         let driver = tokio::task::spawn_local(async move {
             // Its error reaches the exchange that is under way.
             let _ = connection.with_upgrades().await;
