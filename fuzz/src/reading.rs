@@ -68,9 +68,10 @@ fn lenient_one(mut rest: &[u8]) -> Option<(Request, Option<&[u8]>)> {
         }
         let mut body = Vec::new();
         let end = chunks(rest, &mut body, false);
-        let whole = matches!(end, Chunks::End(_));
+        let whole = matches!(end, Chunks::End(..));
         let next = match end {
-            Chunks::End(rest) if lengths.is_empty() && !closes => Some(rest),
+            // Behind trailers nothing counts: their bare LFs can be read in two ways.
+            Chunks::End(rest, false) if lengths.is_empty() && !closes => Some(rest),
             _ => None,
         };
         return Some((Request { body, whole, ..request }, next));
@@ -93,7 +94,8 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 enum Chunks<'a> {
-    End(&'a [u8]),
+    /// What is behind it; whether there were trailers.
+    End(&'a [u8], bool),
     /// It may go on.
     Unfinished,
     Broken(&'static str),
@@ -130,15 +132,18 @@ fn chunks<'a>(mut rest: &'a [u8], body: &mut Vec<u8>, strict: bool) -> Chunks<'a
         }
         rest = &rest[size + 2..];
     }
+    let mut trailers = false;
     loop {
         let Some((field, behind)) = line(rest) else { return Chunks::Unfinished };
         if strict && !rest[field.len()..].starts_with(b"\r\n") {
             return Chunks::Broken("a bare LF in trailers");
         }
+        let crlf = rest.starts_with(b"\r\n");
         rest = behind;
         if field.is_empty() {
-            return Chunks::End(rest);
+            return Chunks::End(rest, trailers || !crlf);
         }
+        trailers = true;
         if strict {
             let Some((name, _)) = canonical_field(field) else { return Chunks::Broken("a trailer") };
             if [&b"content-length"[..], b"transfer-encoding", b"host", b"connection"].contains(&&*name) {
@@ -206,7 +211,7 @@ fn strict_one<'a>(head: &[u8], behind: &'a [u8]) -> Result<One<'a>, &'static str
         (1, [], [b"chunked"]) => {
             let mut body = Vec::new();
             let next = match chunks(behind, &mut body, true) {
-                Chunks::End(next) => Some(next),
+                Chunks::End(next, _) => Some(next),
                 Chunks::Unfinished => None,
                 Chunks::Broken(why) => return Err(why),
             };

@@ -33,6 +33,8 @@ struct Source<B> {
     waiting: Option<Waker>,
     /// The client did not finish it.
     broken: bool,
+    /// It ended in trailers.
+    trailers: bool,
 }
 
 /// One attempt to send the body: from its beginning, whatever earlier attempts took.
@@ -56,6 +58,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             taken: false,
             waiting: None,
             broken: false,
+            trailers: false,
         })))
     }
 
@@ -94,6 +97,13 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         self.0.borrow().broken
     }
 
+    /// Whether it is not certain that all who read the client's connection saw the body end where it did here. hyper
+    /// looks for the end of chunks' trailers by CRLF alone, and takes a bare LF for one when it reads them.
+    pub(crate) fn end_is_doubtful(&self) -> bool {
+        let source = self.0.borrow();
+        source.hint.exact().is_none() && (source.trailers || !source.taken)
+    }
+
     /// The same body, to be asked about.
     pub(crate) fn another(&self) -> Self {
         Self(self.0.clone())
@@ -121,6 +131,7 @@ impl<B> Source<B> {
     {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         self.broken |= matches!(frame, Poll::Ready(Some(Err(_))));
+        self.trailers |= matches!(&frame, Poll::Ready(Some(Ok(frame))) if frame.is_trailers());
         if self.complete
             && let Poll::Ready(Some(Ok(frame))) = &frame
         {
