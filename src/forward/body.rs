@@ -18,6 +18,7 @@ const KEEP: usize = 64 * 1024;
 /// The client's body, and what was taken of it so far.
 pub(crate) struct Upload<B>(Rc<RefCell<Source<B>>>);
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Source<B> {
     body: B,
     hint: SizeHint,
