@@ -68,9 +68,10 @@ fn lenient_one(mut rest: &[u8]) -> Option<(Request, Option<&[u8]>)> {
         }
         let mut body = Vec::new();
         let end = chunks(rest, &mut body, false);
-        let whole = matches!(end, Chunks::End(_));
+        let whole = matches!(end, Chunks::End(..));
         let next = match end {
-            Chunks::End(rest) if lengths.is_empty() && !closes => Some(rest),
+            // Behind trailers nothing counts: their bare LFs can be read in two ways.
+            Chunks::End(rest, false) if lengths.is_empty() && !closes => Some(rest),
             _ => None,
         };
         return Some((Request { body, whole, ..request }, next));
@@ -78,9 +79,9 @@ fn lenient_one(mut rest: &[u8]) -> Option<(Request, Option<&[u8]>)> {
     let length = match lengths.first() {
         None => 0,
         Some(first) => {
-            let digits = first.iter().all(u8::is_ascii_digit) && lengths.iter().all(|length| length == first);
-            digits.then_some(())?;
-            std::str::from_utf8(first).ok()?.parse::<u64>().ok()?
+            // Of one value (RFC 9110 §8.6), however many zeros they begin with.
+            let first = number(first)?;
+            lengths.iter().all(|length| number(length) == Some(first)).then_some(first)?
         }
     };
     let length = usize::try_from(length).ok().filter(|length| *length <= rest.len());
@@ -88,8 +89,13 @@ fn lenient_one(mut rest: &[u8]) -> Option<(Request, Option<&[u8]>)> {
     Some((Request { body: body.to_vec(), whole: next.is_some(), ..request }, next.filter(|_| !closes)))
 }
 
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
+}
+
 enum Chunks<'a> {
-    End(&'a [u8]),
+    /// What is behind it; whether there were trailers.
+    End(&'a [u8], bool),
     /// It may go on.
     Unfinished,
     Broken(&'static str),
@@ -126,15 +132,18 @@ fn chunks<'a>(mut rest: &'a [u8], body: &mut Vec<u8>, strict: bool) -> Chunks<'a
         }
         rest = &rest[size + 2..];
     }
+    let mut trailers = false;
     loop {
         let Some((field, behind)) = line(rest) else { return Chunks::Unfinished };
         if strict && !rest[field.len()..].starts_with(b"\r\n") {
             return Chunks::Broken("a bare LF in trailers");
         }
+        let crlf = rest.starts_with(b"\r\n");
         rest = behind;
         if field.is_empty() {
-            return Chunks::End(rest);
+            return Chunks::End(rest, trailers || !crlf);
         }
+        trailers = true;
         if strict {
             let Some((name, _)) = canonical_field(field) else { return Chunks::Broken("a trailer") };
             if [&b"content-length"[..], b"transfer-encoding", b"host", b"connection"].contains(&&*name) {
@@ -194,8 +203,7 @@ fn strict_one<'a>(head: &[u8], behind: &'a [u8]) -> Result<One<'a>, &'static str
     match (hosts, &lengths[..], &codings[..]) {
         (1, [], []) => Ok((Request { whole: true, ..request }, Some(behind))),
         (1, [length], []) => {
-            let length = std::str::from_utf8(length).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-            let length: u64 = length.and_then(|text| text.parse().ok()).ok_or("no length")?;
+            let length = number(length).filter(|_| length.len() == 1 || length[0] != b'0').ok_or("no length")?;
             let length = usize::try_from(length).ok().filter(|length| *length <= behind.len());
             let (body, next) = length.map_or((behind, None), |length| (&behind[..length], Some(&behind[length..])));
             Ok((Request { body: body.to_vec(), whole: next.is_some(), ..request }, next))
@@ -203,7 +211,7 @@ fn strict_one<'a>(head: &[u8], behind: &'a [u8]) -> Result<One<'a>, &'static str
         (1, [], [b"chunked"]) => {
             let mut body = Vec::new();
             let next = match chunks(behind, &mut body, true) {
-                Chunks::End(next) => Some(next),
+                Chunks::End(next, _) => Some(next),
                 Chunks::Unfinished => None,
                 Chunks::Broken(why) => return Err(why),
             };

@@ -21,6 +21,7 @@ const KEEP: usize = 64 * 1024;
 /// The client's body, and what was taken of it so far.
 pub(crate) struct Upload<B>(Rc<RefCell<Source<B>>>);
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Source<B> {
     body: B,
     hint: SizeHint,
@@ -38,6 +39,8 @@ struct Source<B> {
     broken: bool,
     /// What it comes by.
     version: Version,
+    /// It ended in trailers.
+    trailers: bool,
 }
 
 /// One attempt to send the body: from its beginning, whatever earlier attempts took.
@@ -63,6 +66,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             waiting: None,
             broken: false,
             version,
+            trailers: false,
         })))
     }
 
@@ -99,6 +103,13 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// Whether the client left it unfinished.
     pub(crate) fn broken(&self) -> bool {
         self.0.borrow().broken
+    }
+
+    /// Whether it is not certain that all who read the client's connection saw the body end where it did here. hyper
+    /// looks for the end of chunks' trailers by CRLF alone, and takes a bare LF for one when it reads them.
+    pub(crate) fn end_is_doubtful(&self) -> bool {
+        let source = self.0.borrow();
+        source.hint.exact().is_none() && (source.trailers || !source.taken)
     }
 
     /// The same body, to be asked about.
@@ -139,6 +150,7 @@ impl<B> Source<B> {
             return Poll::Pending;
         }
         self.broken |= matches!(frame, Poll::Ready(Some(Err(_))));
+        self.trailers |= matches!(&frame, Poll::Ready(Some(Ok(frame))) if frame.is_trailers());
         if self.complete
             && let Poll::Ready(Some(Ok(frame))) = &frame
         {

@@ -161,8 +161,8 @@ fn one_framing(headers: &mut HeaderMap, marks: Marks) {
     }
     let Some(first) = headers.get(CONTENT_LENGTH) else { return };
     let one = first.as_bytes().split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii();
-    if let Ok(one) = HeaderValue::from_bytes(one) {
-        headers.insert(CONTENT_LENGTH, one);
+    if let Some(one) = std::str::from_utf8(one).ok().and_then(|one| one.parse::<u64>().ok()) {
+        headers.insert(CONTENT_LENGTH, one.into());
     }
 }
 

@@ -23,6 +23,7 @@ mod http2;
 mod not_found;
 mod pool;
 mod quota;
+mod stream;
 mod tunnel;
 
 use self::{
@@ -30,6 +31,7 @@ use self::{
     dial::Dialer,
     http2::Hubs,
     pool::{Connection, Pool},
+    stream::Stream,
     tunnel::Scratch,
 };
 pub(crate) use self::{
@@ -176,9 +178,9 @@ impl Forwarder {
             return Err(SendError::Switched);
         }
         let upgraded = hyper::upgrade::on(&mut answer).await.map_err(SendError::Broken)?;
-        let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return Err(SendError::Switched) };
+        let Ok(parts) = upgraded.downcast::<TokioIo<Stream>>() else { return Err(SendError::Switched) };
         let tunnel = Tunnel {
-            sandbox: parts.io.into_inner(),
+            sandbox: parts.io.into_inner().into_inner(),
             ahead: parts.read_buf,
             scratch: self.scratch.clone(),
             _open: Gauged::new(&self.metrics.tunnels),
@@ -215,7 +217,8 @@ impl Forwarder {
     }
 
     async fn handshake(&self, stream: TcpStream, to: &Destination) -> Result<Box<Connection>, SendError> {
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(SendError::Broken)?;
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(Stream::new(stream))).await.map_err(SendError::Broken)?;
         let driver = tokio::task::spawn_local(async move {
             // Its error reaches the exchange that is under way.
             let _ = connection.with_upgrades().await;

@@ -27,6 +27,8 @@ pub(crate) struct Context {
     method: Method,
     path: Option<PathAndQuery>,
     pub(crate) target: Option<(SandboxId, Port)>,
+    /// Its body ends where the client says so at its end.
+    pub(crate) chunked: bool,
     pub(crate) terms: Terms,
     pub(crate) hold: Hold,
     pub(crate) woken: Option<Woken>,
@@ -85,6 +87,7 @@ impl Context {
             method: head.method.clone(),
             path: (terms.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
             target: None,
+            chunked: false,
             terms,
             hold: Hold::new(terms.hold_timeout),
             woken: None,

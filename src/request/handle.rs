@@ -8,7 +8,11 @@ use std::{
     task::Poll,
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header::USER_AGENT, request::Parts};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
+    header::{CONNECTION, USER_AGENT},
+    request::Parts,
+};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -52,6 +56,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let marks = Marks::of(&head.headers);
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
         let mut context = Box::new(Context::open(&self.site, &head, marks, client));
+        context.chunked = body.size_hint().exact().is_none();
         let mut errand = self.errand(head, body, marks, peer, &mut context);
         // All of the request is in here: what is begun before is not kept twice in the future.
         async move {
@@ -163,6 +168,9 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         if let Some(timing) = context.server_timing() {
             head.headers.append(SERVER_TIMING, timing);
         }
+        if brought.upload.end_is_doubtful() {
+            head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         let reply = if is_switched { Reply::switched } else { Reply::sandbox };
         Response::from_parts(head, reply(body, brought.upload, context, brought.slot))
     }
@@ -171,8 +179,12 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let answer = respond(failure, context.target.as_ref(), &context.request_id);
         tell(failure, &context, answer.status());
         context.answered(answer.status(), Origin::Proxy, failure.code().meaning().word);
-        let timing = context.server_timing();
+        // Whatever of the body was not read is not looked at.
+        let (timing, chunked) = (context.server_timing(), context.chunked);
         let mut answer = answer.map(|body| Reply::own(body, context));
+        if chunked {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Some(timing) = timing {
             answer.headers_mut().insert(SERVER_TIMING, timing);
         }

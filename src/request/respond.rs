@@ -65,7 +65,7 @@ pub(crate) fn respond(
         Code::Draining | Code::InvalidBody | Code::CodingNotSupported => {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        // RFC 9110 §15.5.6: what would be allowed. Any method but CONNECT is; and what follows one was not meant for HTTP.
+        // RFC 9110 §15.5.6: what would be allowed. Any method but CONNECT is; what follows one is no HTTP.
         Code::MethodNotAllowed => {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
             headers

@@ -80,15 +80,26 @@ async fn what_is_no_part_of_the_data_stays_here() {
         )
     };
     let next = format!("3\r\nabc\r\n0\r\n\r\nGET /next HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    // What is behind trailers can be read in two ways, if a bare LF is among them: so nobody here reads it.
+    let nobody = chunks(&format!("0\r\n\n{HIDDEN}")).replacen("abc", "nobody", 1);
     play([
         row("an extension", chunks("3;a=\"b;c\"\r\nabc\r\n0;d\r\n\r\n"), &[200], Serves, &["POST / abc"]),
         row("a blank behind the size", chunks("3 \r\nabc\r\n0 \r\n\r\n"), &[200], Serves, &["POST / abc"]),
         row("zeros", chunks("0003\r\nabc\r\n000\r\n\r\n"), &[200], Serves, &["POST / abc"]),
-        row("a trailer", trailers("X-A: 1\r\n"), &[200], Serves, &["POST / abc"]),
-        row("a length as a trailer", trailers("Content-Length: 9\r\n"), &[200], Serves, &["POST / abc"]),
-        row("a coding as a trailer", trailers("Transfer-Encoding: chunked\r\n"), &[200], Serves, &["POST / abc"]),
-        row("a Host as a trailer", trailers("Host: 1-other.example.test\r\n"), &[200], Serves, &["POST / abc"]),
-        row("routing as a trailer", trailers("E2b-Sandbox-Id: other\r\n"), &[200], Serves, &["POST / abc"]),
+        row("a trailer", trailers("X-A: 1\r\n"), &[200], Closes, &["POST / abc"]),
+        row("a length as a trailer", trailers("Content-Length: 9\r\n"), &[200], Closes, &["POST / abc"]),
+        row("a coding as a trailer", trailers("Transfer-Encoding: chunked\r\n"), &[200], Closes, &["POST / abc"]),
+        row("a Host as a trailer", trailers("Host: 1-other.example.test\r\n"), &[200], Closes, &["POST / abc"]),
+        row("routing as a trailer", trailers("E2b-Sandbox-Id: other\r\n"), &[200], Closes, &["POST / abc"]),
+        row("a bare LF in trailers", trailers(&format!("X-A: 1\n\r\n{HIDDEN}")), &[200], Closes, &["POST / abc"]),
+        row(
+            "a bare LF instead of trailers",
+            chunks(&format!("3\r\nabc\r\n0\r\n\n{HIDDEN}")),
+            &[200],
+            Closes,
+            &["POST / abc"],
+        ),
+        row("the same of a refused one", nobody, &[502], Closes, &[]),
         row("the next request", chunks(&next), &[200, 200], Serves, &["POST / abc", "GET /next"]),
     ])
     .await;

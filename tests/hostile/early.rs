@@ -6,7 +6,7 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::{
     frames::{DATA, END_HEADERS, Fate, Frames, HEADERS, block, frame},
     support::{
-        PATIENCE, Proxy, Raw,
+        PATIENCE, Proxy, Raw, Server, answer,
         wire::{HOST, Node, node_mode},
     },
 };
@@ -57,6 +57,24 @@ async fn whoever_writes_everything_first_reads_the_whole_error_and_an_orderly_en
         }
     }
     proxy.is_idle().await;
+}
+
+/// Such a close resets the connection, and the upload breaks off before the answer has been looked for.
+#[tokio::test]
+async fn an_answer_of_a_sandbox_that_closes_at_once_is_passed_on() {
+    // It reads no more of a body than came with the head.
+    let sandbox = Server::start(async |_| answer(413, "too large")).await;
+    let proxy = Proxy::start(&node_mode(sandbox.address, ""));
+    let body = vec![b'x'; SIZE];
+    for _ in 0..10 {
+        let mut client = Raw::connect(proxy.address).await;
+        client.write(format!("POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {SIZE}\r\n\r\n")).await;
+        timeout(PATIENCE, client.write(&body)).await.expect("a proxy that reads on");
+        let message = client.message().await;
+        assert_eq!((message.head.status(), message.text()), (413, "too large".into()));
+        assert_eq!(client.rest().await.expect("an orderly end"), b"");
+    }
+    proxy.is_idle_upstream_too().await;
 }
 
 #[tokio::test]

@@ -131,7 +131,8 @@ async fn what_connection_nominates_forges_nothing() {
     let node = Node::start().await;
     let proxy = node.proxy();
     let nominate = "Connection: X-Forwarded-For, X-Request-Id, X-Real-IP, E2b-Sandbox-Id, E2b-Traffic-Access-Token\r\n\
-                    X-Forwarded-For: 1.2.3.4\r\nX-Request-Id: mine\r\nE2b-Traffic-Access-Token: t\r\nX-Access-Token: u\r\n\
+                    X-Forwarded-For: 1.2.3.4\r\nX-Request-Id: mine\r\nE2b-Traffic-Access-Token: t\r\n\
+                    X-Access-Token: u\r\n\
                     X-Access-Token: v\r\n";
     let (mut client, mut upstream, seen) = node.exchange(&proxy, get_with(nominate)).await;
     assert_eq!((seen.one("x-forwarded-for"), seen.one("x-request-id")), ("127.0.0.1", "mine"));

@@ -9,6 +9,7 @@ mod floods;
 #[path = "../support/frames.rs"]
 mod frames;
 mod hosts;
+mod late;
 mod lengths;
 mod lines;
 mod rows;

@@ -22,7 +22,8 @@ pub(crate) struct Row {
     /// The statuses of all answers, in their order.
     answers: &'static [u16],
     then: Then,
-    /// As [`Sandbox::takes`] tells it; `…` stands for more of the same, and `?` before an only one means: if anything, and no more of it.
+    /// As [`Sandbox::takes`] tells it; `…` stands for more of the same, and `?` before an only one means: if
+    /// anything, and no more of it.
     saw: &'static [&'static str],
 }
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::Instant,
+};
 
 use crate::{
     frames::{CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, PREFACE, block, frame},
@@ -79,7 +82,6 @@ async fn a_preface_and_a_head_byte_by_byte_are_ended_all_the_same() {
         let start = Instant::now();
         let client = Raw::connect(proxy.address).await;
         let (mut read, mut write) = client.0.into_split();
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         write.write_all(&at_once).await.expect("a proxy that reads");
         let drip = async {
             for (byte, n) in slowly.iter().zip(1..) {

@@ -189,7 +189,7 @@ async fn a_head_is_bounded_however_it_is_compressed() {
         Row("90 kB", pieces, Answer(431), &[]),
         Row("8 MB out of 6 kB", frame(HEADERS, END_HEADERS | END_STREAM, 1, bomb), Answer(431), &[]),
         Row("garbage", garbage, UNREADABLE, &[]),
-        Row("a frame beyond 16 KiB", frame(HEADERS, END_HEADERS, 1, [0; 16_385]), GoAway(FRAME_SIZE_ERROR), &[]),
+        Row("a frame beyond 16 KiB", frame(HEADERS, END_HEADERS, 1, vec![0; 16_385]), GoAway(FRAME_SIZE_ERROR), &[]),
     ])
     .await;
 }

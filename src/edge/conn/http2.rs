@@ -148,7 +148,7 @@ pub(super) async fn serve<S: Serve, T: Transport>(
                 }
                 timer.as_mut().poll(cx).map(Ok)
             }
-            ended => ended,
+            ended @ Poll::Ready(_) => ended,
         }
     });
     if let Err(error) = ended.await {

@@ -20,7 +20,7 @@ impl Marks {
     pub(super) const TOKEN: u16 = 1 << 8;
     const REQUEST_ID: u16 = 1 << 9;
     const USER_AGENT: u16 = 1 << 10;
-    /// A length that is repeated, or more than a number.
+    /// A length that is repeated, or more than a number, or one that begins with zeros.
     pub(super) const ODD_LENGTH: u16 = 1 << 11;
     const GRPC: u16 = 1 << 12;
 
@@ -31,9 +31,7 @@ impl Marks {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         // Of a repeated name all values are walked over.
         Self(headers.iter().fold(0, |marks, (name, value)| match Self::one(name.as_str()) {
-            Self::CONTENT_LENGTH
-                if marks & Self::CONTENT_LENGTH != 0 || !value.as_bytes().iter().all(u8::is_ascii_digit) =>
-            {
+            Self::CONTENT_LENGTH if marks & Self::CONTENT_LENGTH != 0 || !is_plain_number(value.as_bytes()) => {
                 marks | Self::CONTENT_LENGTH | Self::ODD_LENGTH
             }
             Self::GRPC if !is_grpc(value.as_bytes()) => marks,
@@ -92,6 +90,10 @@ fn is_grpc(content_type: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let Some((begin, rest)) = content_type.split_at_checked(GRPC.len()) else { return false };
     begin.eq_ignore_ascii_case(GRPC) && rest.first() != Some(&b'-')
+}
+
+fn is_plain_number(value: &[u8]) -> bool {
+    value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || !value.starts_with(b"0"))
 }
 
 /// How forwarding fields begin that only a trusted peer may send.
