@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, io, net::SocketAddr, sync::Arc, task::Poll, time::Duration};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::{net::TcpListener, time::sleep};
 
 use super::{
@@ -16,6 +16,11 @@ const BACKLOG: i32 = 4096;
 /// After an error that says nothing about one connection (out of descriptors, most likely).
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
+/// A client that is gone without a word is found out by its kernel's silence, also where nothing is expected of it:
+/// while it is held, in a tunnel, in an answer that streams.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
+
 /// Binds a listening socket that does not block.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -25,6 +30,8 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
         socket.set_only_v6(true)?;
     }
     socket.set_nonblocking(true)?;
+    // All that are accepted inherit it.
+    socket.set_tcp_keepalive(&KEEPALIVE)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -101,6 +108,19 @@ mod tests {
         self,
         tests::{Double, tools},
     };
+
+    #[tokio::test]
+    async fn the_kernel_looks_after_clients_that_say_nothing() {
+        let listener = bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+        let listener = TcpListener::from_std(listener).expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let (_client, accepted) = tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
+        let accepted = accepted.expect("a connection").0;
+        let socket = socket2::SockRef::from(&accepted);
+        assert!(socket.keepalive().expect("a socket"));
+        assert_eq!(socket.tcp_keepalive_time().expect("a socket"), Duration::from_secs(30));
+        assert_eq!(socket.tcp_keepalive_interval().expect("a socket"), Duration::from_secs(10));
+    }
 
     fn loads(workers: &[Inbox]) -> Vec<usize> {
         workers.iter().map(Inbox::load).collect()

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpStream, lookup_host},
     time::{Instant, sleep, timeout},
@@ -84,6 +85,11 @@ pub(crate) struct DialRules {
     pub(crate) allow_loopback: bool,
     pub(crate) guard: Option<Arc<dyn ListenerGuard>>,
 }
+
+/// A machine that is gone without a word is found out by its kernel's silence, also where nothing else is waited
+/// for: in a tunnel, in an answer that streams. That of a frozen sandbox answers.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
 
 /// Until when a dial may be repeated because the sandbox was woken just now.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +165,7 @@ impl Dialer {
                 Ok(Ok(stream)) => {
                     // Small requests and answers are not held back for an acknowledgement.
                     let _ = stream.set_nodelay(true);
+                    let _ = SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE);
                     return Ok(stream);
                 }
                 Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => DialError::Refused,
@@ -256,6 +263,24 @@ fn worn_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_looks_after_sandboxes_that_say_nothing() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let rules = DialRules {
+            connect_timeout: Duration::from_secs(1),
+            attempts: 1,
+            restricted: false,
+            allow_loopback: true,
+            guard: None,
+        };
+        let sandbox = SandboxId::new("abc").expect("an id");
+        let stream = Dialer::new(rules).dial(&address, &sandbox, None).await.expect("a connection");
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().expect("a socket"));
+        assert_eq!(socket.tcp_keepalive_time().expect("a socket"), Duration::from_secs(30));
+    }
 
     #[test]
     fn no_sandbox_lives_at_these_addresses() {

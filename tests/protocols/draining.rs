@@ -133,3 +133,86 @@ async fn streams_that_still_wait_at_the_end_are_told_so() {
     }
     assert_eq!(proxy.end().await.code(), Some(0));
 }
+
+/// All of it at once: sockets, held requests, streams that run, and a load that goes on.
+#[tokio::test]
+async fn under_load_with_sockets_and_held_requests_nothing_fails() {
+    support::many_descriptors();
+    let (control, wake, echo) = (ControlPlane::start().await, Gate::closed(), Echo::start());
+    // One port for all nodes: that of the application with the sockets, at another address.
+    let node = Server::on(&format!("127.0.0.2:{}", echo.address.port()), async |_| answer(200, "hello"));
+    control.sandbox("sockets").running("127.0.0.1");
+    control.sandbox("busy").running("127.0.0.2");
+    control.sandbox("asleep").paused("127.0.0.2").wakes([Step::Truly.after(&wake)]);
+    let lines = format!(
+        "{}{REMEMBER}shutdown.drain_delay = \"2s\"\nshutdown.drain_timeout = \"3s\"\n",
+        nodes_at(echo.address.port())
+    );
+    let mut proxy = Binary::start(&control.config(&lines)).await;
+    eventually("ready", async || get(proxy.health, "/healthz/ready").await.status == 200).await;
+    let mut sockets = Vec::new();
+    let mut streams = Vec::new();
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        let client = Http2::connect(proxy.address).await;
+        for _ in 0..50 {
+            sockets.push(open(proxy.address, "sockets", &[]).await.expect("a socket"));
+            streams.push(open_over(&client, "sockets").await);
+        }
+        clients.push(client);
+    }
+    let mut held = support::crowd(proxy.address, "asleep", "/", 250);
+    for client in &clients {
+        for _ in 0..50 {
+            let client = client.clone();
+            held.spawn(async move { client.send(request("GET", "asleep", "/", full(""))).await });
+        }
+    }
+    eventually("500 are held", async || count(proxy.health, "client_proxy_held_requests").await == 500).await;
+    assert_eq!(count(proxy.health, "client_proxy_tunnels").await, 500);
+
+    // A load that goes on until it is told to go elsewhere, as from clients of a balancer that follows readiness.
+    let mut load = JoinSet::new();
+    for _ in 0..8 {
+        let (client, _connection) = Http2::connect_tracked(proxy.address).await;
+        load.spawn(async move {
+            let mut answered = 0;
+            loop {
+                match client.begin(request("GET", "busy", "/", full(""))).await {
+                    Ok(answer) => assert_eq!(answer.status(), 200),
+                    // Not begun: the connection has said GOAWAY, and takes no more.
+                    Err(error) => {
+                        assert!(error.is_canceled() || is_goaway(&error), "{error:?}");
+                        return answered;
+                    }
+                }
+                answered += 1;
+            }
+        });
+    }
+    eventually("the load runs", async || node.requests() > 100).await;
+    proxy.signal(Signal::TERM);
+    for answered in load.join_all().await {
+        assert!(answered > 0);
+    }
+    eventually("it takes no more", async || tokio::net::TcpStream::connect(proxy.address).await.is_err()).await;
+    wake.open();
+    for answer in held.join_all().await {
+        assert_eq!((answer.status.as_u16(), answer.text()), (200, "hello".into()));
+    }
+    for socket in &mut sockets {
+        echoes(socket, 100).await;
+    }
+    for socket in &mut streams {
+        echoes(socket, 100).await;
+    }
+    assert_eq!(proxy.end().await.code(), Some(0));
+    assert_eq!(proxy.line("stopped").expect("a last line")["everything_finished"], false, "the sockets were cut");
+}
+
+/// Whether a request was refused because its connection goes away: nothing of it was seen (RFC 9113 §6.8).
+fn is_goaway(error: &hyper::Error) -> bool {
+    use std::error::Error as _;
+    let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    h2.is_some_and(|error| error.is_go_away() && error.is_remote())
+}

@@ -141,6 +141,8 @@ impl Binary {
         })
         .await;
         let status = status.expect("just seen");
+        // What it wrote last may not have been read yet. Nothing is ever sent: the reader ends with the process.
+        let _ = self.reads.recv_timeout(PATIENCE);
         assert_eq!(status.signal(), None, "it did not end by itself: {}", self.stderr());
         status
     }

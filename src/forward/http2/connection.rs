@@ -17,7 +17,6 @@ use hyper::{
     },
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::TcpStream,
     sync::oneshot,
@@ -45,16 +44,13 @@ const MAX_UNSENT: usize = 256 * 1024;
 const MAX_HEAD: u32 = 128 * 1024;
 /// A peer that says nothing for so long is looked after, and is gone if it does not answer in the same time again.
 const PING: Duration = Duration::from_secs(20);
-/// The same, left to the kernels: that of a frozen sandbox answers.
-const KEEPALIVE: TcpKeepalive =
-    TcpKeepalive::new().with_time(Duration::from_secs(30)).with_interval(Duration::from_secs(10));
 
 /// How a connection's peer is known to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vigilance {
     /// It answers PING frames.
     Pings,
-    /// It may be frozen for a while, and is not gone then. Also, it may be a gRPC server, and those end connections
+    /// It may be frozen for a while, and is not gone then: its kernel answers the dialler's keep-alive. Also, it may be a gRPC server, and those end connections
     /// on which they are pinged often.
     Patience,
 }
@@ -93,7 +89,6 @@ impl Connection {
     /// Ends once the peer has said how many streams it takes: whoever opened more would see them queue behind each
     /// other, where another connection would have room.
     pub(super) async fn open(socket: TcpStream, vigilance: Vigilance, open: Gauged) -> Result<Rc<Self>, NotHttp2> {
-        let _ = SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE);
         let tasks = Tasks::new(open);
         let mut builder = http2::Builder::new(tasks.clone());
         builder
