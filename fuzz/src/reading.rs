@@ -110,7 +110,8 @@ fn chunks<'a>(mut rest: &'a [u8], body: &mut Vec<u8>, strict: bool) -> Chunks<'a
         }
         let digits = size.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         let tail = size[digits..].trim_ascii();
-        if digits == 0 || digits > 15 || !(tail.is_empty() || (tail[0] == b';' && !strict)) {
+        let significant = size[..digits].iter().skip_while(|digit| **digit == b'0').count();
+        if digits == 0 || significant > 15 || !(tail.is_empty() || (tail[0] == b';' && !strict)) {
             return Chunks::Broken("no chunk size");
         }
         if strict && size.len() > digits {

@@ -95,6 +95,7 @@ async fn a_client_that_leaves_after_an_early_answer_leaves_nothing_behind() {
 async fn over_http_2_the_upload_s_stream_ends_and_the_others_go_on() {
     let (_sandbox, proxy) = world().await;
     let mut client = Frames::connect(proxy.address).await;
+    client.may_send().await;
     for ((host, status), stream) in EARLY.into_iter().zip([1, 3, 5, 7]) {
         let fields = [(":method", "POST"), (":scheme", "http"), (":authority", host), (":path", "/")];
         client.send(frame(HEADERS, END_HEADERS, stream, block(fields))).await;

@@ -142,9 +142,14 @@ impl Frames {
         Fate::Ended
     }
 
+    /// Waits until the connection's window is as large as the proxy makes it.
+    pub async fn may_send(&mut self) {
+        while !self.next().await.is_none_or(|frame| frame.kind == WINDOW_UPDATE && frame.stream == 0) {}
+    }
+
     /// Waits for the answer to a PING: all before it has been read.
     pub async fn pong(&mut self) {
-        while !self.next().await.is_some_and(|frame| frame.kind == PING && frame.flags & ACK != 0) {}
+        while !self.next().await.is_none_or(|frame| frame.kind == PING && frame.flags & ACK != 0) {}
     }
 
     /// Reads to the end of the connection; the code of its GOAWAY, if there was one.
