@@ -50,8 +50,8 @@ const PING: Duration = Duration::from_secs(20);
 pub(crate) enum Vigilance {
     /// It answers PING frames.
     Pings,
-    /// It may be frozen for a while, and is not gone then: its kernel answers the dialler's keep-alive. Also, it may be a gRPC server, and those end connections
-    /// on which they are pinged often.
+    /// It may be frozen for a while, and is not gone then: its kernel answers TCP's keep-alive. Also, it may be a
+    /// gRPC server, and those end connections on which they are pinged often.
     Patience,
 }
 
