@@ -3,4 +3,5 @@
 
 pub mod front;
 pub mod host;
+pub mod introduction;
 pub mod reading;

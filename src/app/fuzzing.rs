@@ -24,6 +24,7 @@ use crate::{
     control::{AnyCatalog, AnyResumer},
     edge::{
         conn::{self, Client, Protocol},
+        proxy_protocol::{self, Parsed},
         socket::Transport,
         watch::Patience,
     },
@@ -72,6 +73,29 @@ impl Front {
         let client = Client { ip: IpAddr::V4(Ipv4Addr::LOCALHOST), secure: false };
         let protocol = if http2 { Protocol::Http2 } else { Protocol::Http1 };
         conn::serve(transport, protocol, client, self.server.clone(), self.patience, &self.shutdown).await;
+    }
+}
+
+/// What the first bytes of a connection are to the parser of PROXY headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Introduction {
+    /// They may become a header.
+    Incomplete,
+    /// They never do.
+    NotOne,
+    /// They began like one.
+    Malformed,
+    /// One of so many bytes; whom it names, if anybody.
+    Header(usize, Option<IpAddr>),
+}
+
+/// Parses them.
+pub fn introduction(bytes: &[u8]) -> Introduction {
+    match proxy_protocol::parse(bytes) {
+        Parsed::Incomplete => Introduction::Incomplete,
+        Parsed::NotOne => Introduction::NotOne,
+        Parsed::Malformed => Introduction::Malformed,
+        Parsed::Header { source, length } => Introduction::Header(length, source),
     }
 }
 

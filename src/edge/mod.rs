@@ -10,7 +10,7 @@ mod io;
 mod linger;
 pub(crate) mod listener;
 pub(crate) mod operators;
-mod proxy_protocol;
+pub(crate) mod proxy_protocol;
 pub(crate) mod room;
 pub(crate) mod socket;
 mod streams;

@@ -6,6 +6,8 @@
 mod front;
 #[path = "../../fuzz/src/host.rs"]
 mod host;
+#[path = "../../fuzz/src/introduction.rs"]
+mod introduction;
 #[path = "../../fuzz/src/reading.rs"]
 pub(crate) mod reading;
 
@@ -30,4 +32,9 @@ fn every_input_for_the_front_keeps_what_must_hold() {
 #[test]
 fn every_input_for_the_host_keeps_what_must_hold() {
     play("host", host::check);
+}
+
+#[test]
+fn every_input_for_the_introduction_keeps_what_must_hold() {
+    play("introduction", introduction::check);
 }
