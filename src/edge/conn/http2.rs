@@ -131,6 +131,10 @@ pub(super) async fn serve<S: Serve, T: Transport>(
         if idle_for_long && goodbye.is_none() {
             goodbye = Some(Box::pin(sleep(GOODBYE)));
         }
+        if !end_is_told && !streams.is_idle() {
+            // A request met the GOAWAY on its way: it is served.
+            goodbye = None;
+        }
         match connection.as_mut().poll(cx) {
             Poll::Pending if streams.flooded() => Poll::Ready(Ok(())),
             Poll::Pending if goodbye.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) => {
