@@ -6,7 +6,6 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     config::{self, Catalog, Config, Mode},
@@ -17,7 +16,7 @@ use crate::{
         watch::Patience,
         worker::Upkeep,
     },
-    forward::{DialRules, Forwarder, ListenerGuard, Quota, Vigilance, headers::Peer},
+    forward::{ClientSide, DialRules, Forwarder, ListenerGuard, Quota, Vigilance, headers::Peer},
     request::{Bridge, Handler, Reply, Site, Terms},
     route::Rules,
     sandbox::{Limits, Policy, Resolver},
@@ -157,7 +156,7 @@ impl Serve for Server {
 }
 
 impl Tunnel for Bridge {
-    fn run<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, ahead: Bytes) -> impl Future<Output = ()> {
+    fn run<C: ClientSide>(self, client: C, ahead: Bytes) -> impl Future<Output = ()> {
         Bridge::run(self, client, ahead)
     }
 }

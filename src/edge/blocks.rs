@@ -63,7 +63,9 @@ impl Default for Frames {
 }
 
 impl Frames {
-    fn read(&mut self, mut bytes: &[u8]) {
+    /// Whether a block has ended in these bytes.
+    fn read(&mut self, mut bytes: &[u8]) -> bool {
+        let mut ended = false;
         while !bytes.is_empty() {
             if self.left > 0 {
                 let passed = self.left.min(bytes.len());
@@ -75,7 +77,7 @@ impl Frames {
                 self.known += taken;
                 bytes = &bytes[taken..];
                 if self.known < FRAME_HEAD {
-                    return;
+                    break;
                 }
                 self.known = 0;
                 let [high, middle, low, kind, flags, ..] = self.head;
@@ -86,8 +88,10 @@ impl Frames {
             }
             if self.left == 0 && self.ends {
                 (self.in_block, self.ends) = (false, false);
+                ended = true;
             }
         }
+        ended
     }
 }
 
@@ -96,9 +100,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Blocks<T> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.transport).poll_read(cx, buf);
         let this = &mut *self;
-        this.frames.read(&buf.filled()[before..]);
-        // A head that is there at once, as nearly all are, costs no look at the clock.
-        let since = this.frames.in_block.then(|| this.open.since().unwrap_or_else(Instant::now));
+        let ended = this.frames.read(&buf.filled()[before..]);
+        // A head that is there at once, as nearly all are, costs no look at the clock. One that begins where another
+        // ended has its own time.
+        let before = this.open.since().filter(|_| !ended);
+        let since = this.frames.in_block.then(|| before.unwrap_or_else(Instant::now));
         this.open.0.set(since);
         read
     }
@@ -156,7 +162,9 @@ mod tests {
         for at_once in [1, 2, 8, 9, 10, 1000] {
             let mut frames = Frames::default();
             for (bytes, open) in &pieces {
-                bytes.chunks(at_once).for_each(|some| frames.read(some));
+                for some in bytes.chunks(at_once) {
+                    frames.read(some);
+                }
                 assert_eq!(frames.in_block, *open, "{bytes:?}");
             }
         }

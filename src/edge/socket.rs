@@ -8,15 +8,26 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 
+use crate::forward::ClientSide;
+
 /// What a connection runs over.
 pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin + 'static {
     /// The connection at the bottom of it.
     fn tcp(&self) -> &TcpStream;
+}
+
+impl<T: Transport> ClientSide for T {
+    /// By a reset; also of one that ended both directions and went, which its kernel tells when it is asked whether it
+    /// is still there.
+    fn is_gone(&mut self, _: &mut Context<'_>) -> bool {
+        !matches!(SockRef::from(self.tcp()).take_error(), Ok(None))
+    }
 }
 
 /// A TCP connection, whose first bytes may have been looked at already.

@@ -174,10 +174,9 @@ pub(super) mod tests {
     use http::{Request, Response};
     use http_body_util::{BodyExt as _, Empty, combinators::UnsyncBoxBody};
     use hyper::body::Incoming;
-    use tokio::io::{AsyncRead, AsyncWrite};
 
     use super::*;
-    use crate::{config::ProxyProtocol, edge::conn::Tunnel};
+    use crate::{config::ProxyProtocol, edge::conn::Tunnel, forward::ClientSide};
 
     /// Answers nothing in particular; its upkeep is the test's.
     pub(in crate::edge) struct Double(pub(in crate::edge) fn());
@@ -203,7 +202,7 @@ pub(super) mod tests {
     pub(in crate::edge) struct Nowhere;
 
     impl Tunnel for Nowhere {
-        async fn run<C: AsyncRead + AsyncWrite + Unpin>(self, _: C, _: Bytes) {}
+        async fn run<C: ClientSide>(self, _: C, _: Bytes) {}
     }
 
     impl Upkeep for Double {

@@ -42,7 +42,7 @@ pub(crate) use self::{
     not_found::{may_say_not_found, says_not_found},
     pool::Life,
     quota::{Quota, Slot},
-    tunnel::{Leg, Tunnel},
+    tunnel::{ClientSide, Leg, Tunnel},
 };
 
 /// Judges, before an address is dialled, whether who listens there is the sandbox. For places where

@@ -1,9 +1,9 @@
-//! Bytes both ways between a client and a sandbox that speak another protocol than HTTP from now on. No
-//! timers; what one side ends, the other sees ended, and may go on itself.
+//! Bytes both ways between a client and a sandbox that speak another protocol than HTTP from now on. Nobody is
+//! hurried; what one side ends, the other sees ended, and may go on itself.
 
 use std::{
     cell::RefCell,
-    future::poll_fn,
+    future::{Future as _, poll_fn},
     io,
     pin::Pin,
     rc::Rc,
@@ -14,6 +14,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
+    time::{Duration, Instant, Sleep, sleep},
 };
 
 use crate::telemetry::Gauged;
@@ -27,6 +28,16 @@ pub(crate) struct Tunnel {
     pub(super) _open: Gauged,
     pub(super) _connection: Gauged,
 }
+
+/// The client's side of it.
+pub(crate) trait ClientSide: AsyncRead + AsyncWrite + Unpin {
+    /// Whether the client is gone that has ended its own direction: nothing is read from it any more, and a sandbox
+    /// that has nothing to say would never find out.
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool;
+}
+
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Which side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +62,7 @@ impl Scratch {
 impl Tunnel {
     /// Carries bytes until both sides have ended, or one has failed: which, is the error. `ahead`: what the
     /// client has sent already. `sent` is told how many bytes went to the client.
-    pub(crate) async fn run<C: AsyncRead + AsyncWrite + Unpin>(
+    pub(crate) async fn run<C: ClientSide>(
         self,
         mut client: C,
         ahead: Bytes,
@@ -59,13 +70,26 @@ impl Tunnel {
     ) -> Result<(), Leg> {
         let Self { mut sandbox, ahead: from_sandbox, scratch, .. } = self;
         let (mut up, mut down) = (Lane::new(ahead), Lane::new(from_sandbox));
+        let mut look: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|cx| {
             let mut scratch = scratch.0.borrow_mut();
             let up = up.poll(cx, &mut client, &mut sandbox, &mut scratch, |_| {});
             let up = up.map_err(|at| if at == At::Source { Leg::Client } else { Leg::Sandbox })?;
             let down = down.poll(cx, &mut sandbox, &mut client, &mut scratch, &mut sent);
             let down = down.map_err(|at| if at == At::Source { Leg::Sandbox } else { Leg::Client })?;
-            if up.is_ready() && down.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+            match (up, down) {
+                (Poll::Ready(()), Poll::Ready(())) => return Poll::Ready(Ok(())),
+                (Poll::Pending, _) => return Poll::Pending,
+                (Poll::Ready(()), Poll::Pending) => {}
+            }
+            let look = look.get_or_insert_with(|| Box::pin(sleep(Duration::ZERO)));
+            while look.as_mut().poll(cx).is_ready() {
+                if client.is_gone(cx) {
+                    return Poll::Ready(Err(Leg::Client));
+                }
+                look.as_mut().reset(Instant::now() + LOOK);
+            }
+            Poll::Pending
         })
         .await
     }
@@ -164,6 +188,12 @@ mod tests {
     };
 
     use super::*;
+
+    impl ClientSide for DuplexStream {
+        fn is_gone(&mut self, _: &mut Context<'_>) -> bool {
+            false
+        }
+    }
 
     /// A tunnel, the application at one end, the client at the other.
     async fn tunnel(ahead: &'static [u8]) -> (Tunnel, TcpStream, DuplexStream, DuplexStream) {

@@ -1,10 +1,9 @@
 //! A request that became a tunnel: counted and written down like any other, when it ends.
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::context::Context;
-use crate::forward::{Leg, Slot, Tunnel};
+use crate::forward::{ClientSide, Leg, Slot, Tunnel};
 
 /// A tunnel with the request that opened it.
 pub(crate) struct Bridge {
@@ -16,7 +15,7 @@ pub(crate) struct Bridge {
 
 impl Bridge {
     /// Carries bytes until both sides have ended, or one has failed. `ahead`: what the client has sent already.
-    pub(crate) async fn run<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, ahead: Bytes) {
+    pub(crate) async fn run<C: ClientSide>(self, client: C, ahead: Bytes) {
         let Self { tunnel, mut context, _slot } = self;
         match tunnel.run(client, ahead, |bytes| context.sent(bytes)).await {
             Ok(()) => context.finished(),

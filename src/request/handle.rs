@@ -8,9 +8,10 @@ use std::{
     task::Poll,
 };
 
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
-    header::{CONNECTION, USER_AGENT},
+    header::{CONNECTION, CONTENT_LENGTH, USER_AGENT},
     request::Parts,
 };
 use http_body::Body as _;
@@ -181,6 +182,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         context.answered(answer.status(), Origin::Proxy, failure.code().meaning().word);
         // Whatever of the body was not read is not looked at.
         let (timing, chunked) = (context.server_timing(), context.chunked);
+        let answer = if context.asks_for_head() { without_body(answer) } else { answer };
         let mut answer = answer.map(|body| Reply::own(body, context));
         if chunked {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -190,6 +192,13 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         }
         answer
     }
+}
+
+/// What is answered to HEAD: hyper leaves the body out of HTTP/1.1 by itself, but not out of HTTP/2.
+fn without_body(mut answer: Response<Bytes>) -> Response<Bytes> {
+    let length = answer.body().len();
+    answer.headers_mut().insert(CONTENT_LENGTH, length.into());
+    answer.map(|_| Bytes::new())
 }
 
 /// Failures are logged once, here; a client's own faults only for those who look closely.

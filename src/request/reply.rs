@@ -27,8 +27,7 @@ enum From {
 
 impl Reply {
     pub(crate) fn own(body: Bytes, mut context: Box<Context>) -> Self {
-        // Nobody asks for the body of an answer to HEAD.
-        if body.is_empty() || context.asks_for_head() {
+        if body.is_empty() {
             context.finished();
         }
         Self { from: From::Proxy(body), context, slot: None }

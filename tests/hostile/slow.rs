@@ -174,3 +174,21 @@ async fn who_comes_when_all_places_are_taken_waits_and_slow_clients_lose_theirs(
     assert_eq!(Head(next.head().await).status(), 200);
     assert_eq!(sandbox.takes("the next").await, ["GET /"]);
 }
+
+#[tokio::test]
+async fn heads_that_each_come_in_time_may_come_in_pieces_for_ever() {
+    let sandbox = Sandbox::start().await;
+    let proxy = Proxy::start(&node_mode(sandbox.address, STRICT));
+    let mut client = Frames::connect(proxy.address).await;
+    let start = Instant::now();
+    let head = |stream: u32| frame(HEADERS, END_HEADERS | END_STREAM, stream, request("GET"));
+    client.send(&head(1)[..20]).await;
+    let mut stream = 1;
+    while start.elapsed() < 3 * HEAD {
+        // What ends one head begins the next.
+        let next = head(stream + 2);
+        client.send([&head(stream)[20..], &next[..20]].concat()).await;
+        assert_eq!(client.fate(stream).await, Fate::Answer(200), "after {:?}", start.elapsed());
+        stream += 2;
+    }
+}

@@ -4,6 +4,7 @@ use rustix::process::Signal;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
+    frames::{Fate, Frames},
     support::{
         self, PATIENCE, REMEMBER, Server, answer,
         binary::Binary,
@@ -11,7 +12,7 @@ use crate::{
         count, eventually, get,
         http2::{Http2, full, request},
         nodes_at,
-        wire::node_mode,
+        wire::{HOST, node_mode},
     },
     websocket::{Echo, echoes, open, open_over},
 };
@@ -171,29 +172,34 @@ async fn under_load_with_sockets_and_held_requests_nothing_fails() {
     eventually("500 are held", async || count(proxy.health, "client_proxy_held_requests").await == 500).await;
     assert_eq!(count(proxy.health, "client_proxy_tunnels").await, 500);
 
-    // A load that goes on until it is told to go elsewhere, as from clients of a balancer that follows readiness.
+    // A load from clients that connect again wherever they are told to go away, as those of a balancer that has
+    // not yet seen that readiness fails.
     let mut load = JoinSet::new();
     for _ in 0..8 {
-        let (client, _connection) = Http2::connect_tracked(proxy.address).await;
+        let address = proxy.address;
         load.spawn(async move {
             let mut answered = 0;
-            loop {
-                match client.begin(request("GET", "busy", "/", full(""))).await {
-                    Ok(answer) => assert_eq!(answer.status(), 200),
-                    // Not begun: the connection has said GOAWAY, and takes no more.
-                    Err(error) => {
-                        assert!(error.is_canceled() || is_goaway(&error), "{error:?}");
-                        return answered;
+            for _ in 0..5 {
+                let client = Http2::connect(address).await;
+                loop {
+                    match client.begin(request("GET", "busy", "/", full(""))).await {
+                        Ok(answer) => assert_eq!(answer.status(), 200),
+                        // Not begun: the connection has said GOAWAY, and takes no more.
+                        Err(error) => {
+                            assert!(error.is_canceled() || is_goaway(&error), "{error:?}");
+                            break;
+                        }
                     }
+                    answered += 1;
                 }
-                answered += 1;
             }
+            answered
         });
     }
     eventually("the load runs", async || node.requests() > 100).await;
     proxy.signal(Signal::TERM);
     for answered in load.join_all().await {
-        assert!(answered > 0);
+        assert!(answered >= 5, "at least one on each connection: {answered}");
     }
     eventually("it takes no more", async || tokio::net::TcpStream::connect(proxy.address).await.is_err()).await;
     wake.open();
@@ -215,4 +221,18 @@ fn is_goaway(error: &hyper::Error) -> bool {
     use std::error::Error as _;
     let h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
     h2.is_some_and(|error| error.is_go_away() && error.is_remote())
+}
+
+#[tokio::test]
+async fn an_idle_client_that_does_not_answer_is_not_waited_for() {
+    let node = Server::start(async |_| answer(200, "hello")).await;
+    let config = node_mode(node.address, "shutdown.drain_delay = \"0s\"\nshutdown.drain_timeout = \"1h\"");
+    let mut proxy = Binary::start(&config).await;
+    let mut client = Frames::connect(proxy.address).await;
+    client.get(1, HOST, "/").await;
+    assert_eq!(client.fate(1).await, Fate::Answer(200));
+    // It hears of the end, and answers neither the PING of the first GOAWAY nor the end itself.
+    proxy.signal(Signal::TERM);
+    assert_eq!(proxy.end().await.code(), Some(0));
+    assert_eq!(proxy.line("stopped").expect("a last line")["everything_finished"], true);
 }

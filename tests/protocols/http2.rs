@@ -229,3 +229,24 @@ async fn an_idle_connection_is_told_to_go_and_one_that_says_nothing_is_left() {
     assert!(end.is_ok() && start.elapsed() >= std::time::Duration::from_millis(500), "{:?} {end:?}", start.elapsed());
     proxy.is_idle().await;
 }
+
+#[tokio::test]
+async fn answers_to_head_have_no_body_whoever_made_them() {
+    let world = World::new("").await;
+    world.control.sandbox("awake").running("127.0.0.1");
+    let client = Http2::connect(world.proxy.address).await;
+    let answer = client.send(request("HEAD", "nobody", "/", full(""))).await;
+    assert_eq!((answer.status.as_u16(), answer.body.len()), (502, 0));
+    let length: usize = answer.header("content-length").parse().expect("that of the answer to GET");
+    assert_eq!(client.get("nobody", "/").await.error(), "sandbox_not_found");
+    assert!(length > 100, "{length}");
+    let answer = client.send(request("HEAD", "awake", "/", full(""))).await;
+    assert_eq!((answer.status.as_u16(), answer.header("content-length"), answer.body.len()), (200, "5", 0));
+    // The same over HTTP/1.1.
+    let mut raw = Raw::connect(world.proxy.address).await;
+    raw.write("HEAD / HTTP/1.1\r\nHost: 8000-nobody.example.test\r\n\r\n").await;
+    let head = Head(raw.head().await);
+    assert!(head.status() == 502 && head.one("content-length").parse::<usize>().expect("a number") > 100);
+    raw.write("HEAD / HTTP/1.1\r\nHost: 8000-awake.example.test\r\nConnection: close\r\n\r\n").await;
+    assert!(String::from_utf8(raw.rest().await.expect("an end")).expect("text").starts_with("HTTP/1.1 200 OK\r\n"));
+}

@@ -1,6 +1,8 @@
 //! What else than plain HTTP/1.1 goes through: HTTP/2, WebSocket over both, streams that do not end.
 
 mod draining;
+#[path = "../support/frames.rs"]
+mod frames;
 mod http2;
 mod streaming;
 #[path = "../support/mod.rs"]

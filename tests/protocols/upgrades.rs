@@ -262,3 +262,42 @@ async fn over_http2_too_each_side_may_end_alone() {
     let body = answer.expect("an answer").into_body().collect().await.expect("a body");
     assert_eq!(body.to_bytes(), "ok");
 }
+
+#[tokio::test]
+async fn a_client_that_is_gone_is_not_kept_for_a_sandbox_that_says_nothing() {
+    let node = Node::start().await;
+    let proxy = node.proxy();
+    // It has ended its direction before; nothing is read from it any more.
+    let (mut client, mut upstream) = tunnel(&node, &proxy).await;
+    client.half_close().await;
+    assert_eq!(upstream.rest().await.expect("an orderly end"), b"");
+    client.reset();
+    proxy.metric_becomes("client_proxy_tunnels", 0.0).await;
+
+    let http2 = Http2::connect(proxy.address).await;
+    for _ in 0..5 {
+        let (answer, mut upstream) = tokio::join!(http2.begin(connect("websocket", "abc", "/")), async {
+            let mut upstream = node.accept().await;
+            let seen = Head(upstream.head().await);
+            upstream.write(accept(seen.one("sec-websocket-key"))).await;
+            upstream
+        });
+        let tunnel = hyper::upgrade::on(answer.expect("an answer")).await.expect("a tunnel");
+        proxy.metric_becomes("client_proxy_tunnels", 1.0).await;
+        // The stream is reset (CANCEL), as by a browser whose tab closes.
+        drop(tunnel);
+        assert_eq!(upstream.rest().await.expect("an orderly end"), b"");
+        proxy.metric_becomes("client_proxy_tunnels", 0.0).await;
+    }
+    let (answer, upstream) = tokio::join!(http2.begin(connect("websocket", "abc", "/")), async {
+        let mut upstream = node.accept().await;
+        let seen = Head(upstream.head().await);
+        upstream.write(accept(seen.one("sec-websocket-key"))).await;
+        upstream
+    });
+    let tunnel = hyper::upgrade::on(answer.expect("an answer")).await.expect("a tunnel");
+    drop((http2, tunnel));
+    proxy.metric_becomes("client_proxy_tunnels", 0.0).await;
+    proxy.is_idle_upstream_too().await;
+    drop(upstream);
+}

@@ -12,12 +12,16 @@ use tokio::{
     time::{Duration, timeout},
 };
 
+#[path = "../support/frames.rs"]
+mod frames;
 #[path = "../support/mod.rs"]
 mod support;
 
+use frames::{Frames, SETTINGS, WINDOW_UPDATE, frame};
 use support::{
     Raw, Server, answer,
     binary::Binary,
+    eventually,
     http2::{AnyBody, Http2, full, request},
     wire::{HOST, Node, node_mode},
 };
@@ -130,4 +134,25 @@ async fn a_gib_goes_down_and_up_by_http2_in_constant_memory() {
     let body = answer.expect("an answer").into_body();
     let download = async { tokio::join!(pour(&mut upstream.0), length(body)) };
     assert_eq!(costs_little(&proxy, "down", download).await.1, GIB);
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_cost_little_however_large_the_windows_are() {
+    /// KiB; what one costs over HTTP/1.1, nearly all of it what was read of the sandbox's at once.
+    const EACH: u64 = 800;
+    const STREAMS: u32 = 100;
+    let node = Server::start(async |_| answer(200, vec![7; 4 << 20])).await;
+    let proxy = Binary::start(&node_mode(node.address, "")).await;
+    let before = proxy.peak_memory();
+    let mut client = Frames::connect(proxy.address).await;
+    let largest = (1_u32 << 31) - 1;
+    client.send(frame(SETTINGS, 0, 0, [&[0, 4][..], &largest.to_be_bytes()].concat())).await;
+    client.send(frame(WINDOW_UPDATE, 0, 0, (largest - 65_535).to_be_bytes())).await;
+    for number in 0..STREAMS {
+        client.get(2 * number + 1, HOST, "/").await;
+    }
+    eventually("all are asked", async || node.requests() == STREAMS as usize).await;
+    support::stands_still(|| proxy.peak_memory()).await;
+    let grown = proxy.peak_memory() - before;
+    assert!(grown < EACH * u64::from(STREAMS), "{STREAMS} answers cost {grown} KiB");
 }

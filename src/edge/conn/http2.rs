@@ -12,9 +12,15 @@ use std::{
 use bytes::Bytes;
 use http::{Method, header::CONNECTION};
 use http_body::{Body, Frame, SizeHint};
-use hyper::{rt::Executor, server::conn::http2, service::service_fn, upgrade::OnUpgrade};
+use hyper::{
+    rt::Executor,
+    server::conn::http2,
+    service::service_fn,
+    upgrade::{OnUpgrade, Upgraded},
+};
 use hyper_util::rt::TokioIo;
 use tokio::{
+    io::AsyncWrite as _,
     task::spawn_local,
     time::{Instant, Sleep, sleep, sleep_until},
 };
@@ -28,6 +34,7 @@ use crate::{
         streams::{Stream, Streams},
         watch::Patience,
     },
+    forward::ClientSide,
     shutdown::{LAST_WORDS, Shutdown},
 };
 
@@ -42,6 +49,8 @@ const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 const MAX_HEAD: u32 = 64 * 1024;
 /// Streams that were reset before they could be looked at. An SDK cancels as many at once as it has open.
 const MAX_RESET_UNSEEN: usize = 2 * MAX_STREAMS as usize;
+/// What a client does not take of its answers, bytes of each stream.
+const MAX_UNSENT: usize = 64 * 1024;
 /// What a client that was told GOAWAY without a stream may take to end the connection.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -78,12 +87,12 @@ pub(super) async fn serve<S: Serve, T: Transport>(
                 answer.headers_mut().remove(CONNECTION);
                 let granted = switches.take().filter(|_| answer.status().is_success());
                 Poll::Ready(Ok::<_, Infallible>(answer.map(|body| match granted {
-                    None => Answer { body: Some(body), _stream: stream },
+                    None => Answer::new(Some(body), stream),
                     Some(switches) => {
                         if let Some(tunnel) = S::tunnel(body) {
                             spawn_local(carry(switches, tunnel, stream, shutdown.track()));
                         }
-                        Answer { body: None, _stream: None }
+                        Answer::new(None, None)
                     }
                 })))
             })
@@ -96,6 +105,7 @@ pub(super) async fn serve<S: Serve, T: Transport>(
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(MAX_HEAD)
             .max_pending_accept_reset_streams(MAX_RESET_UNSEEN)
+            .max_send_buf_size(MAX_UNSENT)
             .enable_connect_protocol()
             .serve_connection(TokioIo::new(Blocks::new(transport, block.clone())), service)
     );
@@ -128,12 +138,14 @@ pub(super) async fn serve<S: Serve, T: Transport>(
             leaving = true;
             connection.as_mut().graceful_shutdown();
         }
-        if idle_for_long && goodbye.is_none() {
-            goodbye = Some(Box::pin(sleep(GOODBYE)));
-        }
-        if !end_is_told && !streams.is_idle() {
-            // A request met the GOAWAY on its way: it is served.
-            goodbye = None;
+        // Without a stream there is nothing to wait for, but that the client agrees; a request that meets the GOAWAY
+        // on its way is served.
+        if !end_is_told {
+            match (leaving && streams.is_idle(), &goodbye) {
+                (true, None) => goodbye = Some(Box::pin(sleep(GOODBYE))),
+                (false, Some(_)) => goodbye = None,
+                _ => {}
+            }
         }
         match connection.as_mut().poll(cx) {
             Poll::Pending if streams.flooded() => Poll::Ready(Ok(())),
@@ -168,6 +180,13 @@ async fn carry<T: Tunnel>(switches: OnUpgrade, tunnel: T, _stream: Option<Stream
     }
 }
 
+impl ClientSide for TokioIo<Upgraded> {
+    /// Its end is read also where it reset the stream; then nothing can be written any more.
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        matches!(Pin::new(self).poll_flush(cx), Poll::Ready(Err(_)))
+    }
+}
+
 /// Runs the streams' tasks beside their connection's.
 #[derive(Clone)]
 struct Local;
@@ -182,7 +201,15 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Local {
 struct Answer<B> {
     /// `None`: no HTTP follows the head.
     body: Option<B>,
+    /// What was read of it at once, and is too much for hyper to have at once: it takes whole frames.
+    rest: Bytes,
     _stream: Option<Stream>,
+}
+
+impl<B> Answer<B> {
+    fn new(body: Option<B>, stream: Option<Stream>) -> Self {
+        Self { body, rest: Bytes::new(), _stream: stream }
+    }
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
@@ -190,17 +217,25 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match &mut self.body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+        let Self { body: Some(body), rest, .. } = &mut *self else { return Poll::Ready(None) };
+        if rest.is_empty() {
+            match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) if frame.data_ref().is_some_and(|data| data.len() > MAX_UNSENT) => {
+                    *rest = frame.into_data().unwrap_or_default();
+                }
+                frame => return frame,
+            }
         }
+        let most = rest.len().min(MAX_UNSENT);
+        Poll::Ready(Some(Ok(Frame::data(rest.split_to(most)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        self.rest.is_empty() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
+        // Asked before anything is read.
         self.body.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
     }
 }

@@ -6,10 +6,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{socket::Transport, watch::Patience};
-use crate::shutdown::Shutdown;
+use crate::{forward::ClientSide, shutdown::Shutdown};
 
 mod http1;
 mod http2;
@@ -33,7 +32,7 @@ pub(crate) trait Serve: 'static {
 
 pub(crate) trait Tunnel: 'static {
     /// Carries bytes until both sides have ended. `ahead`: what the client has sent already.
-    fn run<C: AsyncRead + AsyncWrite + Unpin>(self, client: C, ahead: Bytes) -> impl Future<Output = ()>;
+    fn run<C: ClientSide>(self, client: C, ahead: Bytes) -> impl Future<Output = ()>;
 }
 
 /// What a client speaks.
