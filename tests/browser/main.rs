@@ -25,7 +25,7 @@ use tls::{Authority, door};
 use tokio::{sync::Notify, time::timeout};
 
 /// A browser starts on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// A page of the sandbox `abc`, which sleeps; the sandbox `sink` takes its report.
 struct Stage {
@@ -90,7 +90,7 @@ impl Stage {
         self.proxy.count(&name).await
     }
 
-    /// All that the page does; its connections have this protocol, its WebSockets are answered by that status.
+    /// All that the page does; its connections have this protocol, its sockets are opened with that status.
     async fn plays(&mut self, origin: &str, protocol: &str, switched: u16) -> Value {
         self.wakes().await;
         self.reached("left").await;

@@ -16,7 +16,7 @@ use tokio::{
 use crate::support::eventually;
 
 /// No program takes longer, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// What became of a program.
 #[derive(Debug)]
