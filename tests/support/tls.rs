@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client_proxy::app::install_tls_provider;
 use http::{HeaderMap, Request};
@@ -84,6 +85,13 @@ impl Authority {
     /// The first certificate of `NAME.pem`.
     pub fn leaf(&self, name: &str) -> CertificateDer<'static> {
         CertificateDer::from_pem_file(self.path(&format!("{name}.pem"))).expect("a certificate")
+    }
+
+    /// The SHA-256 of its public key, as browsers are told it: base64 of the `SubjectPublicKeyInfo`.
+    pub fn key_hash(&self, name: &str) -> String {
+        let leaf = self.leaf(name);
+        let (_, leaf) = x509_parser::parse_x509_certificate(&leaf).expect("a certificate");
+        STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, leaf.public_key().raw))
     }
 
     pub fn path(&self, file: &str) -> PathBuf {
