@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use client_proxy::app::fuzzing::{Introduction, introduction};
 
-/// No header is longer: signature and lengths, and 4 KiB of what version 2 may tell.
-const LONGEST: usize = 16 + 4096;
+/// No header is longer: signature and lengths, and 16 KiB of what version 2 may tell.
+const LONGEST: usize = 16 + 16 * 1024;
 
 /// A connection's bytes.
 ///

@@ -30,8 +30,8 @@ const V1_MAX: usize = 107;
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and protocol, length.
 const V2_HEAD: usize = 16;
-/// Addresses and what else is told (TLVs). Balancers tell some hundred bytes.
-const V2_MAX: usize = 4096;
+/// Addresses and what else is told (TLVs). Balancers tell some hundred bytes; a client's certificate is some thousand.
+const V2_MAX: usize = 16 * 1024;
 
 /// Looks at all bytes that came so far.
 pub(crate) fn parse(bytes: &[u8]) -> Parsed {
@@ -78,7 +78,14 @@ fn source(line: &str) -> Option<IpAddr> {
 fn v2(bytes: &[u8]) -> Parsed {
     let Some(&[command, family, high, low]) = bytes.get(V2.len()..V2_HEAD) else { return Incomplete };
     let length = usize::from(u16::from_be_bytes([high, low]));
+    let is_local = match command {
+        0x20 => true,
+        0x21 => false,
+        _ => return Malformed,
+    };
     let addresses = match family {
+        // Whatever a peer says that speaks for itself is to be ignored (§2.2).
+        _ if is_local => 0,
         // Unspecified; TCP and UDP over IPv4, over IPv6; Unix sockets.
         0x00 => 0,
         0x11 | 0x12 => 12,
@@ -86,12 +93,7 @@ fn v2(bytes: &[u8]) -> Parsed {
         0x31 | 0x32 => 216,
         _ => return Malformed,
     };
-    let is_local = match command {
-        0x20 => true,
-        0x21 => false,
-        _ => return Malformed,
-    };
-    if length > V2_MAX || (!is_local && length < addresses) {
+    if length > V2_MAX || length < addresses {
         return Malformed;
     }
     let Some(body) = bytes.get(V2_HEAD..V2_HEAD + length) else { return Incomplete };

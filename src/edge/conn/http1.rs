@@ -116,6 +116,7 @@ async fn the_end(shutdown: &Shutdown) {
     shutdown.cut().cancelled().await;
     sleep(LAST_WORDS).await;
 }
+
 /// What hyper answers a request that it cannot read before it gives up the connection. It does not tell the
 /// status, only the kinds of its parse errors: nothing is answered to an HTTP/2 preface, and of too large
 /// a head and too long a URI only the words differ (a test holds them). Whether the client still read the

@@ -98,17 +98,8 @@ pub(super) async fn serve<S: Serve, T: Transport>(
             })
         }
     });
-    let mut connection = pin!(
-        http2::Builder::new(Local)
-            .max_concurrent_streams(MAX_STREAMS)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_header_list_size(MAX_HEAD)
-            .max_pending_accept_reset_streams(MAX_RESET_UNSEEN)
-            .max_send_buf_size(MAX_UNSENT)
-            .enable_connect_protocol()
-            .serve_connection(TokioIo::new(Blocks::new(transport, block.clone())), service)
-    );
+    let transport = TokioIo::new(Blocks::new(transport, block.clone()));
+    let mut connection = pin!(settings().serve_connection(transport, service));
     let mut closing = pin!(shutdown.closing().cancelled());
     let mut cut = pin!(shutdown.cut().cancelled());
     let mut idle = pin!(sleep_until(streams.due()));
@@ -170,6 +161,19 @@ pub(super) async fn serve<S: Serve, T: Transport>(
     if let Err(error) = ended.await {
         tracing::debug!(peer = %client.ip, %error, "connection ended");
     }
+}
+
+fn settings() -> http2::Builder<Local> {
+    let mut settings = http2::Builder::new(Local);
+    settings
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEAD)
+        .max_pending_accept_reset_streams(MAX_RESET_UNSEEN)
+        .max_send_buf_size(MAX_UNSENT)
+        .enable_connect_protocol();
+    settings
 }
 
 /// Lets a tunnel through a stream. The drain waits for it; its connection's end is its own.
