@@ -111,7 +111,7 @@ fn chunks<'a>(mut rest: &'a [u8], body: &mut Vec<u8>, strict: bool) -> Chunks<'a
         let digits = size.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         let tail = size[digits..].trim_ascii();
         let significant = size[..digits].iter().skip_while(|digit| **digit == b'0').count();
-        if digits == 0 || significant > 15 || !(tail.is_empty() || (tail[0] == b';' && !strict)) {
+        if digits == 0 || significant > 16 || !(tail.is_empty() || (tail[0] == b';' && !strict)) {
             return Chunks::Broken("no chunk size");
         }
         if strict && size.len() > digits {
@@ -123,7 +123,7 @@ fn chunks<'a>(mut rest: &'a [u8], body: &mut Vec<u8>, strict: bool) -> Chunks<'a
         if size == 0 {
             break;
         }
-        if rest.len() < size + 2 {
+        if rest.len() < size.saturating_add(2) {
             body.extend(&rest[..size.min(rest.len())]);
             return Chunks::Unfinished;
         }
