@@ -17,7 +17,7 @@ pub(crate) const TOOL: Tool =
 
 /// Requests on so many streams at once of each of so many connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Streams {
+pub(crate) struct Multiplexed {
     pub(crate) connections: usize,
     /// On each connection.
     pub(crate) streams: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Streams {
     pub(crate) pace: usize,
 }
 
-impl Streams {
+impl Multiplexed {
     /// So many requests are under way at once.
     pub(crate) fn at_once(&self) -> usize {
         self.connections * self.streams

@@ -1,4 +1,4 @@
-//! WebSockets whose messages go there and back, and such that only take.
+//! Clients of `WebSocket` whose messages go there and back, and such that only take.
 
 use std::net::SocketAddr;
 
@@ -65,10 +65,11 @@ impl Client for Bulk {
     }
 }
 
-/// A final binary frame of a client (RFC 6455 §5.2), masked with 0. The upstream sends it back as it came.
+/// A final binary frame of a client (RFC 6455 §5.2), its length in the two bytes after, masked with 0. The upstream
+/// sends it back as it came.
 fn frame() -> Vec<u8> {
     let [high, low] = MESSAGE.to_be_bytes();
-    let mut frame = vec![0x82, 0x80 | 126, high, low, 0, 0, 0, 0];
+    let mut frame = vec![0x82, 0xfe, high, low, 0, 0, 0, 0];
     frame.resize(frame.len() + usize::from(MESSAGE), b'x');
     frame
 }

@@ -4,7 +4,7 @@ use crate::{
     Bench,
     counted::Counted,
     generator::Job,
-    h2load::Streams,
+    h2load::Multiplexed,
     measure::{Sample, float},
     peers::{HOST, Running},
     wrk::Load,
@@ -15,7 +15,7 @@ pub(super) async fn wrk(load: Load, proxy: &Running, bench: &Bench) -> anyhow::R
     sample(proxy, load.run(address, HOST, bench.options.seconds())).await
 }
 
-pub(super) async fn h2load(streams: Streams, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
+pub(super) async fn h2load(streams: Multiplexed, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
     sample(proxy, streams.run(proxy.h2, HOST, bench.options.seconds())).await
 }
 

@@ -12,7 +12,7 @@ use self::wake::Clients;
 use crate::{
     Bench,
     generator::{Job, Work},
-    h2load::{self, Streams},
+    h2load::{self, Multiplexed},
     machine::{Machine, Tool},
     measure::Sample,
     peers::{HOST, Peer, Running},
@@ -32,7 +32,7 @@ enum Kind {
     /// Load by wrk on a proxy that is kept over all rounds: CPU time a request.
     Load(Load),
     /// The same over HTTP/2, by h2load.
-    Streams(Streams),
+    Streams(Multiplexed),
     /// The same by this program: CPU time of what it does.
     Own(Job),
     /// So many connections that were answered once and stay: memory of each.
@@ -53,7 +53,7 @@ const fn body(path: &'static str, upload: bool) -> Kind {
 }
 
 const fn h2(connections: usize, streams: usize, path: &'static str, pace: usize) -> Kind {
-    Kind::Streams(Streams { connections, streams, path, pace })
+    Kind::Streams(Multiplexed { connections, streams, path, pace })
 }
 
 const fn own(work: Work, connections: usize) -> Kind {
@@ -181,7 +181,7 @@ impl Kind {
     /// What the proxy needs for that: one towards each client, one to the upstream for each request.
     fn descriptors(self) -> usize {
         match self {
-            Self::Streams(Streams { connections, .. }) | Self::Held(Clients::Http2 { connections, .. }) => {
+            Self::Streams(Multiplexed { connections, .. }) | Self::Held(Clients::Http2 { connections, .. }) => {
                 connections + self.at_once()
             }
             _ => 2 * self.at_once(),
@@ -200,7 +200,7 @@ impl Kind {
                 held_h2(connections, machine.fit_streams(connections, streams))
             }
             Self::Streams(load) => {
-                Self::Streams(Streams { streams: machine.fit_streams(load.connections, load.streams), ..load })
+                Self::Streams(Multiplexed { streams: machine.fit_streams(load.connections, load.streams), ..load })
             }
         }
     }

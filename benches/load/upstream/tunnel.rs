@@ -1,4 +1,4 @@
-//! WebSockets, as far as a proxy sees them: an answer of 101, then bytes both ways. Nobody here looks into frames.
+//! Tunnels, as far as a proxy sees them: an answer of 101, then bytes both ways. Nobody here looks into frames.
 
 use std::io;
 
