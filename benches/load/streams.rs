@@ -2,7 +2,7 @@
 
 use std::{future::Future, net::SocketAddr};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest, handshake};
 use http::Request;
@@ -12,7 +12,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::sockets::{Answer, PATIENCE};
+use crate::{
+    sockets::{Answer, PATIENCE},
+    upstream::{GREETING, SMALL},
+};
 
 /// One connection with so many GETs of this path under way; it is there until the last answer is.
 pub(crate) async fn asking(
@@ -34,6 +37,15 @@ pub(crate) async fn asking(
         answers.push(answer(response, client.clone()));
     }
     Ok(answers)
+}
+
+/// Whether this way leads to the sandbox.
+pub(crate) async fn answered(address: SocketAddr, host: &str) -> anyhow::Result<()> {
+    let mut answers = asking(address, SMALL, host, 1).await?;
+    let answer = answers.pop().context("one request")?;
+    let Answer { status, body, .. } = timeout(PATIENCE, answer).await.context("no answer in time")??;
+    ensure!(status == "200" && body == GREETING, "{status} over HTTP/2: {body}");
+    Ok(())
 }
 
 async fn answer(response: ResponseFuture, _open: SendRequest<Bytes>) -> anyhow::Result<Answer> {

@@ -16,7 +16,7 @@ use crate::{
     machine::{Machine, Tool},
     measure::Sample,
     peers::{HOST, Peer, Running},
-    upstream,
+    streams, upstream,
     wrk::{self, Load},
 };
 
@@ -150,7 +150,11 @@ impl Scenario {
     /// What a proxy that was just started has to have behind it.
     async fn warm_up(&self, proxy: &Running, bench: &Bench) -> anyhow::Result<()> {
         match self.kind.fit(&bench.machine) {
-            Kind::Streams(streams) => streams.warm_up(proxy.h2, HOST).await,
+            Kind::Streams(load) => {
+                // h2load looks at statuses only.
+                streams::answered(proxy.h2, HOST).await?;
+                load.warm_up(proxy.h2, HOST).await
+            }
             _ => Ok(()),
         }
     }
