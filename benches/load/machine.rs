@@ -43,8 +43,33 @@ impl Machine {
 
     /// As many of the `wanted` connections as a proxy can have that needs two descriptors for each.
     pub(crate) fn fit(&self, wanted: usize) -> usize {
-        let room = self.descriptors.saturating_sub(OTHER_DESCRIPTORS) / 2;
-        wanted.min(usize::try_from(room).unwrap_or(usize::MAX))
+        wanted.min(self.room() / 2)
+    }
+
+    /// As many of the `wanted` streams of each connection as a proxy can have that needs a descriptor for each, and
+    /// one for the connection.
+    pub(crate) fn fit_streams(&self, connections: usize, wanted: usize) -> usize {
+        wanted.min(self.room().saturating_sub(connections) / connections)
+    }
+
+    fn room(&self) -> usize {
+        usize::try_from(self.descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX)
+    }
+}
+
+/// A load generator that is not ours.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Tool {
+    pub(crate) program: &'static str,
+    /// Debian's, which has it.
+    pub(crate) package: &'static str,
+    /// What the report says where it is not.
+    pub(crate) skipped: &'static str,
+}
+
+impl Tool {
+    pub(crate) fn installed(&self) -> bool {
+        find(self.program).is_some()
     }
 }
 

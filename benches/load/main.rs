@@ -2,10 +2,15 @@
 //! HAProxy do at the same. `cargo bench --bench load -- --help`; `benches/README.md` tells what the figures mean.
 //!
 //! Every party is a process of its own: the proxy under test (the release binary), a peer, the upstream (this
-//! program again), the load generator (wrk; where requests only wait, this program). A new scenario is a line in
-//! `scenarios::ALL`, a new peer one in `peers::ALL`.
+//! program again), the load generator (wrk, h2load, or this program again; where requests only wait, this process). A
+//! new scenario is a line in `scenarios::ALL`, a new peer one in `peers::ALL`.
 
+mod certificate;
 mod control_plane;
+mod counted;
+mod generator;
+mod h2load;
+mod handshakes;
 mod machine;
 mod measure;
 mod options;
@@ -13,7 +18,9 @@ mod peers;
 mod report;
 mod scenarios;
 mod sockets;
+mod streams;
 mod upstream;
+mod websocket;
 mod wrk;
 
 use std::process::ExitCode;
@@ -22,13 +29,15 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{control_plane::ControlPlane, machine::Machine, options::Options, report::Report, upstream::Upstream};
+use crate::{
+    certificate::Certificate, control_plane::ControlPlane, machine::Machine, options::Options, report::Report,
+};
 
 /// What all scenarios share.
 struct Bench {
     options: Options,
     machine: Machine,
-    upstream: Upstream,
+    certificate: Certificate,
     control_plane: ControlPlane,
 }
 
@@ -55,6 +64,10 @@ fn serve_or_measure(options: Options) -> anyhow::Result<ExitCode> {
             upstream::serve().await?;
             return Ok(ExitCode::SUCCESS);
         }
+        if let Some(work) = options.generate {
+            generator::serve(work, &options).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
         // Whoever interrupts it drops the future, and with it every process and folder.
         tokio::select! {
             outcome = measure(options) => outcome,
@@ -66,7 +79,7 @@ fn serve_or_measure(options: Options) -> anyhow::Result<ExitCode> {
 async fn measure(options: Options) -> anyhow::Result<ExitCode> {
     let machine = Machine::prepare()?;
     let bench = Bench {
-        upstream: Upstream::start().context("the upstream")?,
+        certificate: Certificate::make().context("a certificate")?,
         control_plane: ControlPlane::start().await.context("the control plane")?,
         options,
         machine,

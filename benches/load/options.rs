@@ -1,10 +1,13 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::builder::PossibleValuesParser;
 
-use crate::scenarios::{self, Scenario};
+use crate::{
+    generator::Work,
+    scenarios::{self, Scenario},
+};
 
 /// Measures client-proxy beside nginx and HAProxy, where they are installed, on this machine's loopback.
 #[derive(Debug, clap::Parser)]
@@ -17,7 +20,7 @@ pub(crate) struct Options {
     #[arg(long = "scenario", value_name = "NAME", value_parser = PossibleValuesParser::new(scenarios::names()),
           hide_possible_values = true)]
     names: Vec<String>,
-    /// Rounds of load; each measures every peer once, in an order that turns round [default: 8, quick: 4]
+    /// Rounds of load; each measures every peer once, in an order that turns round [default: 8, quick: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
     /// Seconds of load on one peer in one round [default: 2, quick: 1]
@@ -29,6 +32,15 @@ pub(crate) struct Options {
     /// Serves as the upstream of another process of this program
     #[arg(long, hide = true)]
     pub(crate) upstream: bool,
+    /// Puts load on `address` for another process of this program
+    #[arg(long, hide = true, value_name = "WORK", requires = "address")]
+    pub(crate) generate: Option<Work>,
+    /// What it is put on
+    #[arg(long, hide = true)]
+    pub(crate) address: Option<SocketAddr>,
+    /// So many at once
+    #[arg(long, hide = true, default_value_t = 1)]
+    pub(crate) connections: usize,
     /// What cargo passes to benchmarks
     #[arg(long, hide = true)]
     bench: bool,
@@ -44,7 +56,7 @@ impl Options {
 
     /// Rounds of load.
     pub(crate) fn rounds(&self) -> u16 {
-        self.rounds.unwrap_or(if self.quick { 4 } else { 8 })
+        self.rounds.unwrap_or(if self.quick { 2 } else { 8 })
     }
 
     /// Rounds of what is measured in memory: repeatable enough that few will do.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::{
-    Bench,
-    machine::Machine,
+    Bench, h2load,
+    machine::{Machine, Tool},
     measure::Sample,
     scenarios::{Outcome, Row, Scenario},
     wrk,
@@ -24,11 +24,14 @@ const COLUMNS: [&str; 11] =
 impl<'a> Report<'a> {
     /// An empty one. Says at once what cannot be measured.
     pub(crate) fn new(bench: &'a Bench) -> Self {
-        let mut needy = bench.options.scenarios().filter(|scenario| scenario.needs_wrk()).peekable();
-        if !wrk::installed() && needy.peek().is_some() {
+        for tool in [wrk::TOOL, h2load::TOOL] {
+            let needy = bench.options.scenarios().filter(|scenario| scenario.tool() == Some(tool));
             let names: Vec<_> = needy.map(|scenario| scenario.name).collect();
-            let names = names.join(", ");
-            eprintln!("\n!!! wrk is missing. SKIPPED: {names}.\n!!! Install it: sudo apt-get install wrk\n");
+            if !names.is_empty() && !tool.installed() {
+                let (Tool { program, package, .. }, names) = (tool, names.join(", "));
+                eprintln!("\n!!! {program} is missing. SKIPPED: {names}.");
+                eprintln!("!!! Install it: sudo apt-get install {package}\n");
+            }
         }
         Self { bench, rows: Vec::new() }
     }

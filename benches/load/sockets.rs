@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
     task::JoinSet,
     time::{Instant, sleep, timeout},
@@ -16,7 +16,7 @@ use crate::upstream::SMALL;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client's connection.
-pub(crate) struct Client(TcpStream);
+pub(crate) struct Client<S = TcpStream>(pub(crate) S);
 
 /// An answer, and when it came.
 pub(crate) struct Answer {
@@ -32,7 +32,9 @@ impl Client {
         socket.set_nodelay(true)?;
         Ok(Self(socket))
     }
+}
 
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     /// Sends a GET.
     pub(crate) async fn send(&mut self, path: &str, host: &str) -> io::Result<()> {
         self.0.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).await

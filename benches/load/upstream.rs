@@ -1,5 +1,7 @@
 //! The upstream: this program again as a process of its own, one thread, as little work as it can be. It keeps
-//! connections alive and knows four paths; what it cannot do it says with a status that counts as an error.
+//! connections alive and knows few paths; what it cannot do it says with a status that counts as an error.
+
+mod tunnel;
 
 use std::{
     cell::Cell,
@@ -25,6 +27,10 @@ pub(crate) const DOWN: &str = "/down";
 pub(crate) const UP: &str = "/up";
 /// Never answers.
 pub(crate) const WAIT: &str = "/wait";
+/// Becomes a WebSocket that sends back what it is sent.
+pub(crate) const ECHO: &str = "/ws/echo";
+/// Becomes a WebSocket that sends without end.
+pub(crate) const BULK: &str = "/ws/bulk";
 /// How many requests wait now.
 const WAITING: &str = "/waiting";
 
@@ -114,7 +120,7 @@ struct Connection {
 
 impl Connection {
     async fn serve(mut self) -> io::Result<()> {
-        while let Some(Head { path, length }) = self.head().await? {
+        while let Some(Head { path, length, key }) = self.head().await? {
             let Some(length) = length else {
                 return self.socket.write_all(&answer("501 Not Implemented", b"Content-Length only\n")).await;
             };
@@ -123,6 +129,7 @@ impl Connection {
                 SMALL | UP => self.socket.write_all(&self.answers.small).await?,
                 DOWN => self.socket.write_all(&self.answers.large).await?,
                 WAIT => return self.wait().await,
+                ECHO | BULK if let Some(key) = key => return tunnel::serve(self.socket, &key, &path).await,
                 WAITING => self.socket.write_all(&answer("200 OK", self.waiting.get().to_string().as_bytes())).await?,
                 _ => self.socket.write_all(&answer("404 Not Found", b"no such path\n")).await?,
             }
@@ -172,20 +179,26 @@ struct Head {
     path: String,
     /// `None` where the framing is none that this upstream reads.
     length: Option<usize>,
+    /// Of a WebSocket to be; `None` where that is not asked for.
+    key: Option<String>,
 }
 
 impl Head {
     fn parse(head: &str) -> Self {
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        let mut length = Some(0);
+        let (mut length, mut key, mut upgrade) = (Some(0), None, false);
         for (name, value) in head.lines().filter_map(|line| line.split_once(':')) {
             if name.eq_ignore_ascii_case("content-length") {
                 length = value.trim().parse().ok();
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 length = None;
+            } else if name.eq_ignore_ascii_case("upgrade") {
+                upgrade = value.trim().eq_ignore_ascii_case("websocket");
+            } else if name.eq_ignore_ascii_case("sec-websocket-key") {
+                key = Some(value.trim().to_owned());
             }
         }
-        Self { path, length }
+        Self { path, length, key: key.filter(|_| upgrade) }
     }
 }
 

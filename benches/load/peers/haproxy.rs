@@ -19,8 +19,10 @@ pub(super) const PEER: Peer = Peer {
     },
 };
 
-fn configuration(site: &Site) -> String {
-    let Site { listen, upstream, threads, connections, .. } = site;
+fn configuration(site: &Site<'_>) -> String {
+    let Site { listen, tls, certificate, h2, upstream, threads, connections, .. } = site;
+    let both = certificate.both();
+    let both = both.display();
     let map = site.folder.join("hosts.map");
     let map = map.display();
     format!(
@@ -29,6 +31,8 @@ global
     nbthread {threads}
     maxconn {connections}
     tune.bufsize 65536
+    tune.pool-low-fd-ratio 90
+    tune.pool-high-fd-ratio 95
 defaults
     mode http
     http-reuse always
@@ -36,13 +40,16 @@ defaults
     timeout connect 5s
     timeout client 1h
     timeout server 1h
+    timeout tunnel 1h
     timeout http-keep-alive 1h
 frontend edge
     bind {listen} backlog 4096
+    bind {h2} backlog 4096 proto h2
+    bind {tls} backlog 4096 ssl crt {both} alpn http/1.1
     http-request set-header X-Request-Id %[uuid()]
     use_backend %[req.hdr(host),lower,map_reg({map})]
 backend sandboxes
-    server node {upstream}
+    server node {upstream} pool-purge-delay 1h
 "
     )
 }

@@ -20,9 +20,11 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Bench, measure, scenarios,
+    Bench,
+    certificate::Certificate,
+    measure, scenarios,
     sockets::{self, PATIENCE},
-    upstream::{GREETING, SMALL},
+    upstream::{GREETING, SMALL, Upstream},
 };
 
 pub(crate) const ALL: [Peer; 4] = [
@@ -48,13 +50,19 @@ pub(crate) struct Peer {
     pub(crate) is_ours: bool,
     program: fn() -> Option<PathBuf>,
     /// Writes its configuration into the site's folder; how to start it in the foreground.
-    command: fn(PathBuf, &Site) -> io::Result<Command>,
+    command: fn(PathBuf, &Site<'_>) -> io::Result<Command>,
 }
 
 /// Where a proxy stands, and how large it may be: the same for all.
-struct Site {
+struct Site<'a> {
     folder: PathBuf,
+    /// HTTP/1.1.
     listen: SocketAddr,
+    /// HTTP/1.1 over TLS.
+    tls: SocketAddr,
+    certificate: &'a Certificate,
+    /// HTTP/2 in the clear.
+    h2: SocketAddr,
     health: SocketAddr,
     upstream: SocketAddr,
     control_plane: SocketAddr,
@@ -67,8 +75,14 @@ struct Site {
 pub(crate) struct Running {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// HTTP/1.1 over TLS.
+    pub(crate) tls: SocketAddr,
+    /// HTTP/2 in the clear.
+    pub(crate) h2: SocketAddr,
     /// Health and metrics; only ours has them.
     pub(crate) health: SocketAddr,
+    /// Its own: nobody's connections take another's descriptors and ports.
+    pub(crate) upstream: Upstream,
     _folder: TempDir,
 }
 
@@ -94,20 +108,24 @@ impl Peer {
 
     async fn try_start(&self, bench: &Bench) -> anyhow::Result<Running> {
         let folder = tempfile::Builder::new().prefix("client-proxy-load-").tempdir()?;
-        let [listen, health] = free_addresses()?;
+        let upstream = Upstream::start().context("the upstream")?;
+        let [listen, tls, h2, health] = free_addresses()?;
         let site = Site {
             folder: folder.path().to_owned(),
             listen,
+            tls,
+            certificate: &bench.certificate,
+            h2,
             health,
-            upstream: bench.upstream.address,
+            upstream: upstream.address,
             control_plane: bench.control_plane.address,
             threads: bench.machine.cores,
-            connections: bench.machine.fit(scenarios::most_connections() + OTHER_CONNECTIONS),
+            connections: bench.machine.fit(scenarios::most_descriptors().div_ceil(2) + OTHER_CONNECTIONS),
         };
         let log = site.folder.join("log");
         let mut command = (self.command)((self.program)().context("not installed")?, &site)?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
-        let mut running = Running { child, address: listen, health, _folder: folder };
+        let mut running = Running { child, address: listen, tls, h2, health, upstream, _folder: folder };
         running.serves(&log).await?;
         Ok(running)
     }

@@ -19,8 +19,10 @@ pub(super) const PEER: Peer = Peer {
     },
 };
 
-fn configuration(site: &Site) -> String {
-    let Site { listen, upstream, threads, connections, .. } = site;
+fn configuration(site: &Site<'_>) -> String {
+    let Site { listen, tls, certificate, h2, upstream, threads, connections, .. } = site;
+    let (cert, key) = (certificate.chain(), certificate.key());
+    let (cert, key) = (cert.display(), key.display());
     let folder = site.folder.display();
     // One worker may get more than its share of the connections, each of which counts twice.
     let (descriptors, events) = (2 * connections + 512, 2 * connections);
@@ -57,16 +59,35 @@ http {{
     proxy_set_header X-Request-Id $request_id;
     upstream sandboxes {{
         server {upstream};
-        keepalive 2048;
+        keepalive {events};
         keepalive_requests 1000000000;
         keepalive_timeout 1h;
+    }}
+    map $http_upgrade $connection_upgrade {{
+        default upgrade;
+        '' '';
     }}
     map $host $node {{
         ~^(?<sandbox_port>[0-9]+)-(?<sandbox>[a-z0-9]+)(-[^.]*)?\. sandboxes;
     }}
     server {{
         listen {listen} reuseport backlog=4096;
+        listen {h2} http2 reuseport backlog=4096;
+        listen {tls} ssl reuseport backlog=4096;
+        ssl_certificate {cert};
+        ssl_certificate_key {key};
+        ssl_protocols TLSv1.2 TLSv1.3;
+        ssl_session_tickets on;
+        http2_chunk_size 16k;
         location / {{ proxy_pass http://$node; }}
+        location /ws/ {{
+            proxy_set_header Upgrade $http_upgrade;
+            proxy_set_header Connection $connection_upgrade;
+            proxy_set_header Host $http_host;
+            proxy_set_header X-Forwarded-For $remote_addr;
+            proxy_set_header X-Request-Id $request_id;
+            proxy_pass http://$node;
+        }}
     }}
 }}
 "#

@@ -18,11 +18,13 @@ pub(super) const PEER: Peer = Peer {
     },
 };
 
-fn configuration(site: &Site) -> String {
-    let Site { listen, health, upstream, control_plane, threads, connections, .. } = site;
+fn configuration(site: &Site<'_>) -> String {
+    let Site { listen, tls, certificate, h2, health, upstream, control_plane, threads, connections, .. } = site;
     format!(
         r#"
-server.listen = ["{listen}"]
+server.listen = ["{listen}", "{h2}"]
+server.tls.listen = ["{tls}"]
+server.tls.certificates = [{{ cert = "{cert}", key = "{key}" }}]
 server.workers = {threads}
 server.max_connections = {connections}
 health.listen = "{health}"
@@ -37,5 +39,7 @@ upstream.address = "{{node}}:{port}"
 log.access = "off"
 "#,
         port = upstream.port(),
+        cert = certificate.chain().display(),
+        key = certificate.key().display(),
     )
 }

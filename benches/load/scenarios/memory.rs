@@ -1,7 +1,6 @@
 //! Connections and requests that only are there: memory of each.
 
 use crate::{
-    Bench,
     measure::{Sample, float},
     peers::{HOST, Running},
     sockets::{answered, asking, until},
@@ -14,12 +13,10 @@ pub(super) async fn idle(count: usize, proxy: &Running) -> anyhow::Result<Sample
     grown(proxy, before, count)
 }
 
-pub(super) async fn waiting(count: usize, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
-    // A proxy may not notice that its clients left, but the one before this has ended.
-    until("no request of another proxy waits", async || Ok(bench.upstream.waiting().await? == 0)).await?;
+pub(super) async fn waiting(count: usize, proxy: &Running) -> anyhow::Result<Sample> {
     let before = proxy.rss()?;
     let _clients = asking(proxy.address, WAIT, HOST, count).await?;
-    until("every request is at the upstream", async || Ok(bench.upstream.waiting().await? == count)).await?;
+    until("every request is at the upstream", async || Ok(proxy.upstream.waiting().await? == count)).await?;
     grown(proxy, before, count)
 }
 

@@ -2,15 +2,21 @@
 
 mod load;
 mod memory;
+mod rounds;
 mod wake;
 
 use std::fmt::Write as _;
 
+pub(crate) use self::rounds::{Outcome, Row, run};
+use self::wake::Clients;
 use crate::{
     Bench,
+    generator::{Job, Work},
+    h2load::{self, Multiplexed},
+    machine::{Machine, Tool},
     measure::Sample,
-    peers::{self, Peer, Running},
-    sockets, upstream,
+    peers::{HOST, Peer, Running},
+    streams, upstream,
     wrk::{self, Load},
 };
 
@@ -21,40 +27,74 @@ pub(crate) struct Scenario {
     kind: Kind,
 }
 
+#[derive(Clone, Copy)]
 enum Kind {
     /// Load by wrk on a proxy that is kept over all rounds: CPU time a request.
     Load(Load),
+    /// The same over HTTP/2, by h2load.
+    Streams(Multiplexed),
+    /// The same by this program: CPU time of what it does.
+    Own(Job),
     /// So many connections that were answered once and stay: memory of each.
     Idle(usize),
     /// So many requests that the upstream does not answer: memory of each.
     Waiting(usize),
     /// So many requests held for one sandbox that sleeps, then released: memory of each, and the time that the
     /// release takes.
-    Held(usize),
+    Held(Clients),
 }
 
-const fn get(connections: usize) -> Kind {
-    Kind::Load(Load { connections, path: upstream::SMALL, upload: false })
+const fn get(connections: usize, tls: bool) -> Kind {
+    Kind::Load(Load { connections, path: upstream::SMALL, upload: false, tls })
+}
+
+const fn body(path: &'static str, upload: bool) -> Kind {
+    Kind::Load(Load { connections: 16, path, upload, tls: false })
+}
+
+const fn h2(connections: usize, streams: usize, path: &'static str, pace: usize) -> Kind {
+    Kind::Streams(Multiplexed { connections, streams, path, pace })
+}
+
+const fn own(work: Work, connections: usize) -> Kind {
+    Kind::Own(Job { work, connections })
+}
+
+const fn held_h2(connections: usize, streams: usize) -> Kind {
+    Kind::Held(Clients::Http2 { connections, streams })
 }
 
 #[rustfmt::skip] // A table.
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { name: "get-1", about: "small GET, 1 connection", kind: get(1) },
-    Scenario { name: "get-64", about: "small GET, 64 connections", kind: get(64) },
-    Scenario { name: "get-1000", about: "small GET, 1000 connections", kind: get(1000) },
-    Scenario { name: "down", about: "1 MiB down, 16 connections",
-        kind: Kind::Load(Load { connections: 16, path: upstream::DOWN, upload: false }) },
-    Scenario { name: "up", about: "1 MiB up, 16 connections",
-        kind: Kind::Load(Load { connections: 16, path: upstream::UP, upload: true }) },
+    Scenario { name: "get-1", about: "small GET, 1 connection", kind: get(1, false) },
+    Scenario { name: "get-64", about: "small GET, 64 connections", kind: get(64, false) },
+    Scenario { name: "get-1000", about: "small GET, 1000 connections", kind: get(1000, false) },
+    Scenario { name: "down", about: "1 MiB down, 16 connections", kind: body(upstream::DOWN, false) },
+    Scenario { name: "up", about: "1 MiB up, 16 connections", kind: body(upstream::UP, true) },
+    Scenario { name: "tls-get", about: "small GET over TLS, 64 connections", kind: get(64, true) },
+    Scenario { name: "tls-full", about: "full TLS handshakes, each with a small GET, 16 at once",
+        kind: own(Work::Full, 16) },
+    Scenario { name: "tls-resumed", about: "resumed TLS handshakes, likewise", kind: own(Work::Resumed, 16) },
+    Scenario { name: "h2-10x10", about: "small GET over HTTP/2, 10 connections of 10 streams",
+        kind: h2(10, 10, upstream::SMALL, 25_000) },
+    Scenario { name: "h2-100x100", about: "small GET over HTTP/2, 100 connections of 100 streams",
+        kind: h2(100, 100, upstream::SMALL, 15_000) },
+    Scenario { name: "h2-down", about: "1 MiB down over HTTP/2, 10 connections of 1 stream",
+        kind: h2(10, 1, upstream::DOWN, 1_000) },
+    Scenario { name: "ws-echo", about: "WebSocket messages of 1 KiB there and back, 64 sockets",
+        kind: own(Work::Echo, 64) },
+    Scenario { name: "ws-bulk", about: "down from WebSockets without end, 8 sockets", kind: own(Work::Bulk, 8) },
     Scenario { name: "idle", about: "5000 idle connections", kind: Kind::Idle(5000) },
     Scenario { name: "waiting", about: "2000 requests wait at the upstream", kind: Kind::Waiting(2000) },
-    Scenario { name: "held-1000", about: "1000 requests held, then released", kind: Kind::Held(1000) },
-    Scenario { name: "held-5000", about: "5000 requests held, then released", kind: Kind::Held(5000) },
+    Scenario { name: "held-1000", about: "1000 requests held, then released", kind: Kind::Held(Clients::Http1(1000)) },
+    Scenario { name: "held-5000", about: "5000 requests held, then released", kind: Kind::Held(Clients::Http1(5000)) },
+    Scenario { name: "held-h2", about: "2000 held over HTTP/2, 100 connections of 20 streams",
+        kind: held_h2(100, 20) },
 ];
 
-/// The client connections of the largest.
-pub(crate) fn most_connections() -> usize {
-    ALL.iter().map(Scenario::connections).max().unwrap_or_default()
+/// The descriptors that a proxy needs for the largest.
+pub(crate) fn most_descriptors() -> usize {
+    ALL.iter().map(|scenario| scenario.kind.descriptors()).max().unwrap_or_default()
 }
 
 /// Every name, for the command line.
@@ -65,41 +105,35 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// Every name and what it stands for.
 pub(crate) fn help() -> String {
     ALL.iter().fold("Scenarios:\n".to_owned(), |mut help, Scenario { name, about, .. }| {
-        let _ = writeln!(help, "  {name:10} {about}");
+        let _ = writeln!(help, "  {name:11} {about}");
         help
     })
-}
-
-/// What came of one peer in one scenario.
-pub(crate) enum Outcome {
-    /// The medians.
-    Measured(Sample),
-    /// The proxy or the load generator is not there.
-    Missing(&'static str),
-    Failed(anyhow::Error),
-}
-
-/// One peer in one scenario.
-pub(crate) struct Row {
-    pub(crate) peer: &'static Peer,
-    pub(crate) outcome: Outcome,
-    /// What else the reader must know.
-    pub(crate) note: Option<String>,
 }
 
 impl Scenario {
     /// What the figure counts.
     pub(crate) fn unit(&self) -> &'static str {
         match self.kind {
-            Kind::Load(_) => "µs CPU/request",
+            Kind::Load(_) | Kind::Streams(_) => "µs CPU/request",
+            Kind::Own(Job { work, .. }) => work.unit(),
             Kind::Idle(_) => "KiB/connection",
-            Kind::Waiting(_) | Kind::Held(_) => "KiB/request",
+            Kind::Waiting(_) | Kind::Held(Clients::Http1(_)) => "KiB/request",
+            Kind::Held(Clients::Http2 { .. }) => "KiB/stream",
         }
     }
 
-    /// Whether wrk makes its load.
-    pub(crate) fn needs_wrk(&self) -> bool {
-        matches!(self.kind, Kind::Load(_))
+    /// What makes its load, where that is not this program.
+    pub(crate) fn tool(&self) -> Option<Tool> {
+        match self.kind {
+            Kind::Load(_) => Some(wrk::TOOL),
+            Kind::Streams(_) => Some(h2load::TOOL),
+            Kind::Own(_) | Kind::Idle(_) | Kind::Waiting(_) | Kind::Held(_) => None,
+        }
+    }
+
+    /// Whether the figure is memory.
+    fn is_memory(&self) -> bool {
+        matches!(self.kind, Kind::Idle(_) | Kind::Waiting(_) | Kind::Held(_))
     }
 
     /// Ours alone wakes anybody.
@@ -107,113 +141,71 @@ impl Scenario {
         peer.is_ours || !matches!(self.kind, Kind::Held(_))
     }
 
-    /// The client connections that it wants.
-    fn connections(&self) -> usize {
-        match self.kind {
-            Kind::Load(Load { connections, .. }) => connections,
-            Kind::Idle(count) | Kind::Waiting(count) | Kind::Held(count) => count,
+    /// What the reader must know where this machine is too small for it.
+    fn scaled(&self, machine: &Machine) -> Option<String> {
+        let (wanted, fit) = (self.kind.at_once(), self.kind.fit(machine).at_once());
+        (fit < wanted).then(|| format!("only {fit} at once: no descriptors for more (ulimit -Hn)"))
+    }
+
+    /// What a proxy that was just started has to have behind it.
+    async fn warm_up(&self, proxy: &Running, bench: &Bench) -> anyhow::Result<()> {
+        match self.kind.fit(&bench.machine) {
+            Kind::Streams(load) => {
+                // h2load looks at statuses only.
+                streams::answered(proxy.h2, HOST).await?;
+                load.warm_up(proxy.h2, HOST).await
+            }
+            _ => Ok(()),
         }
     }
 
     async fn sample(&self, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
-        let connections = bench.machine.fit(self.connections());
-        match self.kind {
-            Kind::Load(load) => load::sample(Load { connections, ..load }, proxy, bench).await,
-            Kind::Idle(_) => memory::idle(connections, proxy).await,
-            Kind::Waiting(_) => memory::waiting(connections, proxy, bench).await,
-            Kind::Held(_) => wake::sample(connections, proxy, bench).await,
+        match self.kind.fit(&bench.machine) {
+            Kind::Load(load) => load::wrk(load, proxy, bench).await,
+            Kind::Streams(streams) => load::h2load(streams, proxy, bench).await,
+            Kind::Own(job) => load::generator(job, proxy, bench).await,
+            Kind::Idle(count) => memory::idle(count, proxy).await,
+            Kind::Waiting(count) => memory::waiting(count, proxy).await,
+            Kind::Held(clients) => wake::sample(clients, proxy, bench).await,
         }
     }
 }
 
-/// One peer on its way through the rounds.
-struct Contender {
-    peer: &'static Peer,
-    running: Option<Running>,
-    samples: Vec<Sample>,
-    trouble: Option<Outcome>,
-}
-
-/// Measures every peer in every round, in an order that is reversed each time: whatever else this machine does
-/// meanwhile, it does to all of them.
-pub(crate) async fn run(scenario: &'static Scenario, bench: &Bench) -> Vec<Row> {
-    let mut contenders: Vec<_> =
-        peers::ALL.iter().filter(|peer| scenario.asks(peer)).map(|peer| Contender::new(peer, scenario)).collect();
-    let fit = bench.machine.fit(scenario.connections());
-    let scaled = fit < scenario.connections();
-    let note = scaled.then(|| format!("only {fit} connections: no descriptors for more (ulimit -Hn)"));
-    if let Some(note) = &note {
-        eprintln!("\n!!! {}: {note}\n", scenario.name);
-    }
-    let rounds = if contenders.iter().all(|contender| contender.trouble.is_some()) {
-        0
-    } else if scenario.needs_wrk() {
-        bench.options.rounds()
-    } else {
-        bench.options.memory_rounds()
-    };
-    for round in 1..=rounds {
-        eprintln!("{}: round {round} of {rounds}", scenario.name);
-        for contender in &mut contenders {
-            contender.take_turn(scenario, bench).await;
+impl Kind {
+    /// Connections, or streams, that are there at once.
+    fn at_once(self) -> usize {
+        match self {
+            Self::Load(Load { connections, .. }) | Self::Own(Job { connections, .. }) => connections,
+            Self::Streams(streams) => streams.at_once(),
+            Self::Idle(count) | Self::Waiting(count) => count,
+            Self::Held(clients) => clients.requests(),
         }
-        contenders.reverse();
-    }
-    // As they stand in the list, whichever way round the last one ended.
-    let mut rows = Vec::with_capacity(contenders.len());
-    for peer in &peers::ALL {
-        let at = contenders.iter().position(|contender| std::ptr::eq(contender.peer, peer));
-        rows.extend(at.map(|at| contenders.swap_remove(at).row(note.clone())));
-    }
-    rows
-}
-
-impl Contender {
-    fn new(peer: &'static Peer, scenario: &Scenario) -> Self {
-        let missing = match (peer.installed(), scenario.needs_wrk() && !wrk::installed()) {
-            (false, _) => Some("not installed"),
-            (true, true) => Some("skipped: wrk is not installed"),
-            (true, false) => None,
-        };
-        Self { peer, running: None, samples: Vec::new(), trouble: missing.map(Outcome::Missing) }
     }
 
-    async fn take_turn(&mut self, scenario: &Scenario, bench: &Bench) {
-        if self.trouble.is_some() {
-            return;
+    /// What the proxy needs for that: one towards each client, one to the upstream for each request.
+    fn descriptors(self) -> usize {
+        match self {
+            Self::Streams(Multiplexed { connections, .. }) | Self::Held(Clients::Http2 { connections, .. }) => {
+                connections + self.at_once()
+            }
+            _ => 2 * self.at_once(),
         }
-        match self.measure(scenario, bench).await {
-            Ok(sample) => self.samples.push(sample),
-            Err(error) => {
-                eprintln!("load: {} in {}: {error:#}", self.peer.name, scenario.name);
-                self.trouble = Some(Outcome::Failed(error));
+    }
+
+    /// As much of it as a proxy has descriptors for.
+    fn fit(self, machine: &Machine) -> Self {
+        match self {
+            Self::Load(load) => Self::Load(Load { connections: machine.fit(load.connections), ..load }),
+            Self::Own(job) => Self::Own(Job { connections: machine.fit(job.connections), ..job }),
+            Self::Idle(count) => Self::Idle(machine.fit(count)),
+            Self::Waiting(count) => Self::Waiting(machine.fit(count)),
+            Self::Held(Clients::Http1(count)) => Self::Held(Clients::Http1(machine.fit(count))),
+            Self::Held(Clients::Http2 { connections, streams }) => {
+                held_h2(connections, machine.fit_streams(connections, streams))
+            }
+            Self::Streams(load) => {
+                Self::Streams(Multiplexed { streams: machine.fit_streams(load.connections, load.streams), ..load })
             }
         }
-    }
-
-    async fn measure(&mut self, scenario: &Scenario, bench: &Bench) -> anyhow::Result<Sample> {
-        let mut proxy = if let Some(proxy) = self.running.take() {
-            proxy
-        } else {
-            let proxy = self.peer.start(bench).await?;
-            sockets::warm_up(proxy.address, peers::HOST).await?;
-            proxy
-        };
-        let sample = scenario.sample(&proxy, bench).await;
-        if let Some(status) = proxy.ended() {
-            anyhow::bail!("it ended by itself: {status}");
-        }
-        let sample = sample?;
-        // Memory is measured of a proxy that has had no other: an allocator gives back late what it once took.
-        if scenario.needs_wrk() {
-            self.running = Some(proxy);
-        }
-        Ok(sample)
-    }
-
-    fn row(self, note: Option<String>) -> Row {
-        let nothing = || Outcome::Failed(anyhow::anyhow!("no rounds"));
-        let outcome = self.trouble.or_else(|| Sample::median(&self.samples).map(Outcome::Measured));
-        Row { peer: self.peer, outcome: outcome.unwrap_or_else(nothing), note }
     }
 }

@@ -13,17 +13,54 @@ use crate::{
     measure::Sample,
     peers::Running,
     sockets::{self, Answer, PATIENCE, asking, until},
+    streams,
     upstream::{GREETING, SMALL},
 };
 
-pub(super) async fn sample(count: usize, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
+/// How the requests come.
+#[derive(Clone, Copy)]
+pub(super) enum Clients {
+    /// Each on a connection of its own.
+    Http1(usize),
+    /// So many streams on each of so many connections.
+    Http2 { connections: usize, streams: usize },
+}
+
+impl Clients {
+    pub(super) fn requests(self) -> usize {
+        match self {
+            Self::Http1(count) => count,
+            Self::Http2 { connections, streams } => connections * streams,
+        }
+    }
+
+    /// Sends them all; the answers, in time or not.
+    async fn ask(self, proxy: &Running, host: &str) -> anyhow::Result<JoinSet<anyhow::Result<Answer>>> {
+        let mut answers = JoinSet::new();
+        match self {
+            Self::Http1(count) => {
+                for mut client in asking(proxy.address, SMALL, host, count).await? {
+                    answers.spawn(async move { timeout(PATIENCE, client.answer()).await? });
+                }
+            }
+            Self::Http2 { connections, streams } => {
+                for _ in 0..connections {
+                    for answer in streams::asking(proxy.h2, SMALL, host, streams).await? {
+                        answers.spawn(async move { timeout(PATIENCE, answer).await? });
+                    }
+                }
+            }
+        }
+        Ok(answers)
+    }
+}
+
+pub(super) async fn sample(clients: Clients, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
+    let count = clients.requests();
     let sleeper = bench.control_plane.sleeper();
     let host = format!("8000-{}.sandbox.test", sleeper.id);
     let before = proxy.rss()?;
-    let mut answers = JoinSet::new();
-    for mut client in asking(proxy.address, SMALL, &host, count).await? {
-        answers.spawn(async move { timeout(PATIENCE, client.answer()).await? });
-    }
+    let answers = clients.ask(proxy, &host).await?;
     until("every request is held", async || Ok(held(proxy).await? == count)).await?;
     let memory = grown(proxy, before, count)?;
 
