@@ -102,6 +102,11 @@ impl AsyncRead for Socket {
         if self.ahead.is_empty() {
             // Its memory is not kept as long as the connection.
             self.ahead = Bytes::new();
+            // With what has come since, a head is mostly whole: hyper doubles its buffer for a second read. What ends
+            // the connection is seen again by the next.
+            if buf.remaining() > 0 {
+                let _ = Pin::new(&mut self.tcp).poll_read(cx, buf);
+            }
         }
         Poll::Ready(Ok(()))
     }
