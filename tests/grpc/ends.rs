@@ -285,10 +285,10 @@ async fn an_upstream_that_speaks_only_http_1_1_has_failed() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_closes_or_answers_nonsense_has_failed() {
+async fn an_upstream_that_answers_nonsense_has_failed() {
     let node = Node::start().await;
     let proxy = node.proxy_with(H2C);
-    for says in ["", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "\0\0\0\0\0\0\0\0\0"] {
+    for says in ["HTT", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "\0\0\0\0\0\0\0\0\0"] {
         let mut client = asked(&proxy, get("/")).await;
         let mut upstream = node.accept().await;
         upstream.write(says).await;

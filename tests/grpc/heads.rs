@@ -165,3 +165,14 @@ async fn the_host_of_a_call_is_the_one_that_was_asked_for() {
     let seen = service.seen.heads.lock().expect("no panic").pop().expect("a request");
     assert_eq!(seen.uri.authority().map(http::uri::Authority::as_str), Some(&*host));
 }
+
+#[tokio::test]
+async fn every_host_that_is_served_can_be_said_in_http_2() {
+    let service = Service::start();
+    let proxy = Proxy::start(&node_mode(service.address, "upstream.protocol = \"h2c\""));
+    for host in [HOST, "8000-abc.example.test.", "8000-abc.example.test:", "8000-ABC.EXAMPLE.test:80"] {
+        let mut client = Raw::connect(proxy.address).await;
+        client.write(request("").replace(HOST, host)).await;
+        assert_eq!(client.message().await.head.status(), 200, "{host}");
+    }
+}

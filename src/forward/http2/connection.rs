@@ -195,6 +195,11 @@ impl Connection {
         !self.retired.get() && !self.sender.is_closed()
     }
 
+    /// It takes no more streams.
+    pub(super) fn retire(&self) {
+        self.retired.set(true);
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.streams.get() < self.allowed.get()
     }
@@ -238,7 +243,7 @@ impl Stream {
 
     /// Its connection takes no more of them.
     pub(super) fn retire(&self) {
-        self.connection.retired.set(true);
+        self.connection.retire();
     }
 }
 

@@ -15,7 +15,6 @@ use std::{
     time::Duration,
 };
 
-use hyper::body::Incoming;
 use tokio::{
     sync::{Notify, oneshot, watch},
     task::spawn_local,
@@ -28,7 +27,7 @@ use super::{
     connection::{ConnectError, Connection, Stream},
     unreachable,
 };
-use crate::forward::{DialError, Life, SendError, Upload};
+use crate::forward::{DialError, Life, SendError};
 
 /// Connections of one worker to one party: with those it has as many streams as it has room for clients.
 const MAX_CONNECTIONS: usize = 128;
@@ -126,11 +125,12 @@ impl Hub {
     }
 
     /// A stream on one of the connections, or on another that `connect` makes. `in_vain`: how many of them the
-    /// request has met already that ended as soon as they had begun.
+    /// request has met already that ended as soon as they had begun. `awaited` is called when the peer is there and
+    /// only its leave is waited for.
     pub(super) async fn stream<F>(
         self: &Rc<Self>,
-        upload: &Upload<Incoming>,
         in_vain: &mut usize,
+        awaited: impl Fn(),
         connect: impl Fn(watch::Sender<Stage>) -> F,
     ) -> Result<Box<Stream>, SendError>
     where
@@ -148,6 +148,7 @@ impl Hub {
         let give_up = Instant::now() + FOR_A_STREAM;
         loop {
             if self.is_full() {
+                awaited();
                 tokio::select! {
                     biased;
                     stream = &mut turn => return stream.map_err(|_| unreachable().into()),
@@ -161,7 +162,7 @@ impl Hub {
             let outcome = tokio::select! {
                 biased;
                 stream = &mut turn => return stream.map_err(|_| unreachable().into()),
-                outcome = dial.outcome(upload) => outcome?,
+                outcome = dial.outcome(&awaited) => outcome?,
             };
             if !outcome {
                 *in_vain += 1;
@@ -242,13 +243,12 @@ impl Hub {
 }
 
 impl Dial {
-    /// Waits for it. Once somebody is there the upload is theirs, though nothing can be sent yet.
-    async fn outcome(&self, upload: &Upload<Incoming>) -> Outcome {
+    async fn outcome(&self, awaited: impl Fn()) -> Outcome {
         let mut stage = self.stage.clone();
         loop {
             match &*stage.borrow_and_update() {
                 Stage::Dialling => {}
-                Stage::Connected => upload.awaited(),
+                Stage::Connected => awaited(),
                 Stage::Over(outcome) => return outcome.clone(),
             }
             if stage.changed().await.is_err() {
@@ -257,3 +257,6 @@ impl Dial {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,7 +44,7 @@ impl Forwarder {
         loop {
             let hub = self.hubs.hub(to.party.as_deref().unwrap_or(&to.address), to.shared);
             let connect = |stage| self.clone().connect_http2(to, stage);
-            let stream = hub.stream(upload, &mut in_vain, connect).await?;
+            let stream = hub.stream(&mut in_vain, || upload.awaited(), connect).await?;
             let mut error = match stream.send(head.clone(), upload).await {
                 Ok(answer) => return Ok(self.download(answer, stream.into(), true)),
                 Err(error) => error,
@@ -57,8 +57,9 @@ impl Forwarder {
                 None => {}
             }
             let refused = was_refused(&error);
-            in_vain += usize::from(untouched && !stream.reused);
-            if untouched && in_vain >= MAX_IN_VAIN {
+            let unseen = untouched || is_go_away(&error);
+            in_vain += usize::from(unseen && !stream.reused);
+            if unseen && (in_vain >= MAX_IN_VAIN || sendings == MAX_SENDINGS) {
                 return Err(unreachable().into());
             }
             let again = untouched || refused || (stream.reused && is_idempotent(&head.method) && died(&error));
@@ -95,9 +96,17 @@ fn unreachable() -> DialError {
 
 /// Whether the peer says that it has not processed the request.
 fn was_refused(error: &hyper::Error) -> bool {
+    let refused = |error: &h2::Error| error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    is_go_away(error) || said(error).is_some_and(refused)
+}
+
+/// Whether it says so by leaving. Streams that a GOAWAY includes end otherwise.
+fn is_go_away(error: &hyper::Error) -> bool {
+    said(error).is_some_and(h2::Error::is_go_away)
+}
+
+/// What the peer itself gave for a reason.
+fn said(error: &hyper::Error) -> Option<&h2::Error> {
     use std::error::Error as _;
-    let Some(error) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else { return false };
-    // Streams that a GOAWAY includes end otherwise.
-    error.is_remote()
-        && (error.is_go_away() || (error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM)))
+    error.source()?.downcast_ref::<h2::Error>().filter(|error| error.is_remote())
 }
