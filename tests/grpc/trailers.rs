@@ -162,7 +162,7 @@ async fn behind_an_answer_that_may_be_a_node_s_own() {
         let head = [&[8, 3][..], b"502", &block(fields)].concat();
         upstream.write(HEADERS, END_HEADERS, stream, &head).await;
         upstream.write(DATA, 0, stream, text.as_bytes()).await;
-        upstream.write(HEADERS, END_HEADERS | END_STREAM, stream, &block([("x-sum", "abc"), ("te", "x")])).await;
+        upstream.write(HEADERS, END_HEADERS | END_STREAM, stream, &block([("x-sum", "abc"), ("te", "trailers")])).await;
         let (seen, trailers) = body(self::head(response).await.into_body()).await.expect("all of it");
         assert_eq!(seen, text.as_bytes());
         only_the_sum(trailers);
