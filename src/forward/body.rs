@@ -245,7 +245,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Attempt<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::{collections::VecDeque, pin::pin};
 
     use http_body_util::BodyExt as _;
 
@@ -344,5 +344,20 @@ mod tests {
         let mut present = upload.attempt();
         assert!(futures_util::poll!(former.frame()).is_pending());
         assert_eq!(take(&mut present, 2).await, 30);
+    }
+
+    #[tokio::test]
+    async fn it_is_the_sandbox_s_turn_from_when_it_is_there_until_an_attempt_begins_and_again_when_that_is_taken() {
+        let upload = upload(&[10]);
+        assert!(futures_util::poll!(pin!(upload.their_turn())).is_pending());
+        upload.awaited();
+        let last = upload.their_turn().await;
+        let mut begins = pin!(upload.another_attempt(last));
+        assert!(futures_util::poll!(&mut begins).is_pending());
+        let mut attempt = upload.attempt();
+        begins.await;
+        assert!(futures_util::poll!(pin!(upload.their_turn())).is_pending(), "the client may take its time");
+        take(&mut attempt, 1).await;
+        assert_ne!(upload.their_turn().await, last);
     }
 }
