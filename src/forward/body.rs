@@ -33,7 +33,9 @@ struct Source<B> {
     attempt: u32,
     /// The present attempt has taken all of it.
     taken: bool,
-    /// Who waits for that.
+    /// The peer is there, and an attempt begins as soon as it has said how.
+    awaited: bool,
+    /// Who waits for one of these, or for an attempt.
     waiting: Option<Waker>,
     /// The client did not finish it.
     broken: bool,
@@ -63,6 +65,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             complete: true,
             attempt: 0,
             taken: false,
+            awaited: false,
             waiting: None,
             broken: false,
             version,
@@ -79,25 +82,47 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     pub(crate) fn attempt(&self) -> Attempt<B> {
         let mut source = self.0.borrow_mut();
         source.attempt += 1;
-        source.taken = false;
+        (source.taken, source.awaited) = (false, false);
+        source.wake();
         if source.kept.is_empty() && source.body.is_end_stream() {
             source.take_end();
         }
         Attempt { source: self.0.clone(), number: source.attempt, position: 0, sent: 0 }
     }
 
-    /// Waits until the present attempt has taken the whole body: from then on it is the sandbox's turn.
-    pub(crate) async fn taken(&self) {
+    /// Waits until the present attempt has taken the whole body, or an attempt is [awaited](Self::awaited): from then
+    /// on it is the sandbox's turn. Tells which attempt is the last.
+    pub(crate) async fn their_turn(&self) -> u32 {
         poll_fn(|cx| {
             let mut source = self.0.borrow_mut();
-            if source.taken {
-                return Poll::Ready(());
+            if source.taken || source.awaited {
+                return Poll::Ready(source.attempt);
             }
             // One request has one who waits.
             source.waiting = Some(cx.waker().clone());
             Poll::Pending
         })
+        .await
+    }
+
+    /// Waits for another attempt than this.
+    pub(crate) async fn another_attempt(&self, than: u32) {
+        poll_fn(|cx| {
+            let mut source = self.0.borrow_mut();
+            if source.attempt != than {
+                return Poll::Ready(());
+            }
+            source.waiting = Some(cx.waker().clone());
+            Poll::Pending
+        })
         .await;
+    }
+
+    /// An attempt begins as soon as its peer, who is there, says how.
+    pub(crate) fn awaited(&self) {
+        let mut source = self.0.borrow_mut();
+        source.awaited = true;
+        source.wake();
     }
 
     /// Whether the client left it unfinished.
@@ -127,6 +152,10 @@ impl<B> Source<B> {
     /// The present attempt has taken all of the body.
     fn take_end(&mut self) {
         self.taken = true;
+        self.wake();
+    }
+
+    fn wake(&mut self) {
         if let Some(waiting) = self.waiting.take() {
             waiting.wake();
         }
@@ -216,7 +245,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Attempt<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::{collections::VecDeque, pin::pin};
 
     use http_body_util::BodyExt as _;
 
@@ -315,5 +344,20 @@ mod tests {
         let mut present = upload.attempt();
         assert!(futures_util::poll!(former.frame()).is_pending());
         assert_eq!(take(&mut present, 2).await, 30);
+    }
+
+    #[tokio::test]
+    async fn it_is_the_sandbox_s_turn_from_when_it_is_there_until_an_attempt_begins_and_again_when_that_is_taken() {
+        let upload = upload(&[10]);
+        assert!(futures_util::poll!(pin!(upload.their_turn())).is_pending());
+        upload.awaited();
+        let last = upload.their_turn().await;
+        let mut begins = pin!(upload.another_attempt(last));
+        assert!(futures_util::poll!(&mut begins).is_pending());
+        let mut attempt = upload.attempt();
+        begins.await;
+        assert!(futures_util::poll!(pin!(upload.their_turn())).is_pending(), "the client may take its time");
+        take(&mut attempt, 1).await;
+        assert_ne!(upload.their_turn().await, last);
     }
 }

@@ -119,6 +119,10 @@ impl Dialer {
         Self { rules, names: RefCell::default() }
     }
 
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.rules.connect_timeout
+    }
+
     /// Connects to `address`, an authority with port.
     pub(crate) async fn dial(
         &self,

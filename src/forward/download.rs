@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use http::{Response, Version};
+use http::{HeaderMap, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -18,6 +18,8 @@ use super::{Forwarder, Tunnel, headers::clean_trailers, http2::Stream, pool::Con
 pub(crate) struct Download {
     /// Bytes read ahead, passed on first.
     ahead: BytesMut,
+    /// What ended the bytes read ahead, passed on behind them.
+    trailers: Option<HeaderMap>,
     /// How reading ahead ended, where it failed.
     broken: Option<hyper::Error>,
     /// Where the rest comes from; `None` after its end.
@@ -77,8 +79,9 @@ impl Forwarder {
         let poolable = poolable && answer.version() == Version::HTTP_11;
         answer.map(|body| {
             let source = Some(Source { body, via });
-            let (ahead, broken, forwarder) = (BytesMut::new(), None, self.clone());
-            let mut download = Box::new(Download { ahead, broken, source, forwarder, poolable, tunnel: None });
+            let (ahead, trailers, broken, forwarder) = (BytesMut::new(), None, None, self.clone());
+            let mut download =
+                Box::new(Download { ahead, trailers, broken, source, forwarder, poolable, tunnel: None });
             download.release_if_over();
             download
         })
@@ -88,7 +91,7 @@ impl Forwarder {
 impl Download {
     pub(super) fn switched(forwarder: Rc<Forwarder>, tunnel: Tunnel) -> Self {
         let (ahead, tunnel) = (BytesMut::new(), Some(Box::new(tunnel)));
-        Self { ahead, broken: None, source: None, forwarder, poolable: false, tunnel }
+        Self { ahead, trailers: None, broken: None, source: None, forwarder, poolable: false, tunnel }
     }
 
     /// What there is instead of a body, after 101.
@@ -104,7 +107,14 @@ impl Download {
             && self.broken.is_none()
         {
             match source.body.frame().await {
-                Some(Ok(frame)) => self.ahead.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.ahead.extend_from_slice(&data),
+                    // Nothing follows them, and hyper is not asked.
+                    Err(frame) => {
+                        self.trailers = frame.into_trailers().ok();
+                        self.release();
+                    }
+                },
                 Some(Err(error)) => self.broken = Some(error),
                 None => break,
             }
@@ -141,6 +151,10 @@ impl Body for Download {
             self.source = None;
             return Poll::Ready(Some(Err(DownloadError::Broken(error))));
         }
+        if let Some(mut trailers) = self.trailers.take() {
+            clean_trailers(&mut trailers);
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
         let Some(source) = &mut self.source else { return Poll::Ready(None) };
         let mut frame = Pin::new(&mut source.body).poll_frame(cx);
         match &mut frame {
@@ -166,7 +180,7 @@ impl Body for Download {
 
     fn is_end_stream(&self) -> bool {
         let over = self.source.as_ref().is_none_or(|source| source.body.is_end_stream());
-        over && self.ahead.is_empty() && self.broken.is_none()
+        over && self.ahead.is_empty() && self.trailers.is_none() && self.broken.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

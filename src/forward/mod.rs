@@ -68,6 +68,8 @@ pub(crate) struct Destination {
     pub(crate) sandbox: SandboxId,
     /// The authority to dial.
     pub(crate) address: String,
+    /// Who shares HTTP/2 connections, where that is not everybody at the address.
+    pub(crate) party: Option<String>,
     /// Connections are kept, and shared by those that mean the same life at the address; `None`: one
     /// connection, one exchange.
     pub(crate) shared: Option<Life>,
@@ -99,7 +101,10 @@ pub(crate) enum SendError {
     /// The answer was 101, and nobody had asked for another protocol.
     #[error("the sandbox switched protocols unasked")]
     Switched,
-    /// Whoever is there does not speak HTTP/2; nothing was sent.
+    /// The request's Host cannot be one of HTTP/2; nobody was dialled.
+    #[error("the Host is no authority")]
+    BadHost,
+    /// Whoever is there answered in something else than HTTP/2; nothing was sent.
     #[error("it does not speak HTTP/2")]
     NotHttp2,
 }

@@ -17,7 +17,7 @@ use crate::{
         Destination, DialError, Download, Ladder, Life, SendError, Slot, Upload, headers::Upgrade, may_say_not_found,
         says_not_found,
     },
-    route::Target,
+    route::{Misrouted, Target},
     sandbox::{
         Ask, Finding, Hold, Trigger, Unresolved,
         ports::{Catalog, Resumer},
@@ -207,6 +207,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             Err(SendError::Broken(error)) => Err(Failure::Broken(error)),
             Err(SendError::BadBody) => Err(Failure::BadBody),
             Err(SendError::Switched) => Err(Failure::Switched),
+            Err(SendError::BadHost) => Err(Misrouted::InvalidHost.into()),
             Err(SendError::NotHttp2) => Err(Failure::NotHttp2),
             Err(SendError::ClientLeft) => {
                 // There is nobody to answer, and nothing of the sandbox's to blame: the connection's watch sees
@@ -237,7 +238,12 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             }
         };
         let again = site.mode == Mode::Node;
-        Some(Destination { sandbox: sandbox.clone(), address, shared, again, http2, upgrade, ladder })
+        // A sandbox that reads nothing blocks only itself, and not its envd, which may be its owner's last way in.
+        let party = (http2 && again).then(|| {
+            let envd = if port.is_envd() { "envd of " } else { "" };
+            format!("{envd}{sandbox} at {address}")
+        });
+        Some(Destination { sandbox: sandbox.clone(), address, party, shared, again, http2, upgrade, ladder })
     }
 
     /// Looking again did not help: what the caller is told.
@@ -275,14 +281,17 @@ fn ask<'a>(
     Ask { sandbox: &target.sandbox, credentials, trigger, doubts }
 }
 
-/// Ends when the sandbox has been silent for `limit` since it has the whole request.
+/// Ends when the sandbox has been silent for `limit` since it has the whole request, or since it is there and has
+/// not even said how to send it.
 async fn silence(limit: Option<Duration>, upload: &Upload<Incoming>) {
-    match limit {
-        Some(limit) => {
-            upload.taken().await;
-            sleep(limit).await;
+    let Some(limit) = limit else { return std::future::pending().await };
+    loop {
+        let attempt = upload.their_turn().await;
+        tokio::select! {
+            biased;
+            () = upload.another_attempt(attempt) => {}
+            () = sleep(limit) => return,
         }
-        None => std::future::pending().await,
     }
 }
 

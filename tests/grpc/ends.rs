@@ -11,7 +11,7 @@ use crate::{
     },
     support::{
         PATIENCE, Proxy, Raw, Server, answer,
-        wire::{HOST, Node, node_mode},
+        wire::{HOST, Node, direct_mode},
         within_a_second,
     },
 };
@@ -275,9 +275,9 @@ async fn an_upload_that_is_over_for_the_sandbox_is_over() {
 #[tokio::test]
 async fn an_upstream_that_speaks_only_http_1_1_has_failed() {
     let server = Server::start(async |_| answer(200, "hello")).await;
-    let proxy = Proxy::start(&node_mode(server.address, H2C));
+    let proxy = Proxy::start(&direct_mode(H2C));
     for _ in 0..3 {
-        let answer = timeout(PATIENCE, proxy.get(8000, "abc", "/")).await.expect("an answer in time");
+        let answer = timeout(PATIENCE, proxy.get(server.address.port(), "abc", "/")).await.expect("an answer in time");
         assert_eq!((answer.status.as_u16(), answer.error()), (502, "upstream_failed".into()));
     }
     assert_eq!(server.requests(), 0);
@@ -285,10 +285,10 @@ async fn an_upstream_that_speaks_only_http_1_1_has_failed() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_closes_or_answers_nonsense_has_failed() {
+async fn an_upstream_that_answers_nonsense_has_failed() {
     let node = Node::start().await;
     let proxy = node.proxy_with(H2C);
-    for says in ["", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "\0\0\0\0\0\0\0\0\0"] {
+    for says in ["HTT", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "\0\0\0\0\0\0\0\0\0"] {
         let mut client = asked(&proxy, get("/")).await;
         let mut upstream = node.accept().await;
         upstream.write(says).await;

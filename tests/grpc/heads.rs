@@ -27,7 +27,7 @@ async fn who_is_asked_in_which_protocol() {
             let host = format!("upstream.address = \"{{node}}:{}\"", node.address.port());
             Proxy::start(&direct_mode(&format!("upstream.protocol = \"{protocol}\"\n{host}")))
         }];
-        for proxy in &proxies {
+        for (proxy, is_node) in proxies.iter().zip([true, false]) {
             for (content_type, is_http2) in
                 grpc.map(|kind| (kind, grpc_is_http2)).into_iter().chain(others.map(|kind| (kind, others_are)))
             {
@@ -37,9 +37,10 @@ async fn who_is_asked_in_which_protocol() {
                     let mut upstream = node.accept().await;
                     let begin = upstream.exactly(4).await;
                     assert_eq!(begin == b"PRI ", is_http2, "{protocol} {content_type} {more}");
-                    // It ends here, so that none is pooled.
+                    // It ends here, so that none is pooled. Over HTTP/2 nothing was sent yet.
                     drop(upstream);
-                    assert_eq!(client.message().await.head.status(), 502);
+                    let status = if is_http2 && is_node { 503 } else { 502 };
+                    assert_eq!(client.message().await.head.status(), status);
                 }
             }
         }
@@ -164,4 +165,15 @@ async fn the_host_of_a_call_is_the_one_that_was_asked_for() {
     assert_eq!(Notes::connect(proxy.address, &host).await.echo("hello").await.expect("an answer"), "hello");
     let seen = service.seen.heads.lock().expect("no panic").pop().expect("a request");
     assert_eq!(seen.uri.authority().map(http::uri::Authority::as_str), Some(&*host));
+}
+
+#[tokio::test]
+async fn every_host_that_is_served_can_be_said_in_http_2() {
+    let service = Service::start();
+    let proxy = Proxy::start(&node_mode(service.address, "upstream.protocol = \"h2c\""));
+    for host in [HOST, "8000-abc.example.test.", "8000-abc.example.test:", "8000-ABC.EXAMPLE.test:80"] {
+        let mut client = Raw::connect(proxy.address).await;
+        client.write(request("").replace(HOST, host)).await;
+        assert_eq!(client.message().await.head.status(), 200, "{host}");
+    }
 }

@@ -10,5 +10,6 @@ mod frames;
 mod heads;
 mod lives;
 mod notes;
+mod parties;
 mod sharing;
 mod trailers;

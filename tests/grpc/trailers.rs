@@ -146,3 +146,28 @@ async fn from_http_2_to_http_1_1() {
     assert_eq!(down, b"down");
     only_the_sum(seen);
 }
+
+#[tokio::test]
+async fn behind_an_answer_that_may_be_a_node_s_own() {
+    let node = Node::start().await;
+    let proxy = node.proxy_with("upstream.protocol = \"h2c\"");
+    for message in ["The sandbox was not found", "something else"] {
+        let mut client = Client::connect(proxy.address).await;
+        let (response, _) = client.send(post(GRPC), true).await;
+        let mut upstream = Peer::accept(&node).await;
+        let stream = upstream.headers().await;
+        let text = format!(r#"{{"sandboxId":"abc","message":"{message}","code":502}}"#);
+        let length: &'static str = text.len().to_string().leak();
+        let fields = [("content-type", "application/json; charset=utf-8"), ("content-length", length)];
+        let head = [&[8, 3][..], b"502", &block(fields)].concat();
+        upstream.write(HEADERS, END_HEADERS, stream, &head).await;
+        upstream.write(DATA, 0, stream, text.as_bytes()).await;
+        upstream.write(HEADERS, END_HEADERS | END_STREAM, stream, &block([("x-sum", "abc"), ("te", "trailers")])).await;
+        let (seen, trailers) = body(self::head(response).await.into_body()).await.expect("all of it");
+        assert_eq!(seen, text.as_bytes());
+        only_the_sum(trailers);
+        // So that the next one comes on another.
+        upstream.socket.reset();
+        proxy.metric_becomes("client_proxy_upstream_connections", 0.0).await;
+    }
+}

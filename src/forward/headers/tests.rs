@@ -200,3 +200,13 @@ fn the_marks_skip_nothing_that_is_there() {
         assert_eq!(with_marks, with_all, "answer: {first}, {second}");
     }
 }
+
+#[test]
+fn what_is_no_authority_is_none_of_http_2() {
+    for (host, fits) in
+        [("8000-a.dom:81", true), ("8000-a.dom:", true), ("[::1]:3002", true), ("a b", false), ("", false)]
+    {
+        assert_eq!(http2(&head(&[("host", host)])).is_some(), fits, "{host}");
+    }
+    assert!(http2(&head(&[])).is_none());
+}

@@ -3,6 +3,7 @@
 use std::{
     cell::Cell,
     future::{Future as _, poll_fn},
+    io,
     pin::pin,
     rc::Rc,
     time::Duration,
@@ -26,10 +27,14 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    first_frame::{Heard, Listened},
     hub::Hub,
     tasks::{Lifeline, Outgoing, Tasks, UploadFault},
 };
-use crate::{forward::Upload, telemetry::Gauged};
+use crate::{
+    forward::{DialError, SendError, Upload},
+    telemetry::Gauged,
+};
 
 /// Streams that this proxy opens on one connection, however many more its peer allows.
 const MAX_STREAMS: u32 = 128;
@@ -57,12 +62,25 @@ pub(crate) enum Vigilance {
 
 impl Vigilance {
     /// How long a peer may take for its SETTINGS, the first that it sends (RFC 9113 §3.4). One that speaks
-    /// HTTP/1.1 refuses the preface at once, and is not waited for; one that is mute must not be waited for long.
-    fn settings_within(self) -> Duration {
+    /// HTTP/1.1 refuses the preface at once, and is not waited for; a node that is mute for as long as a connection
+    /// may take is as good as one that takes none.
+    fn settings_within(self, connect_timeout: Duration) -> Duration {
         match self {
-            Self::Pings => Duration::from_secs(10),
+            Self::Pings => connect_timeout,
             // To be woken takes that long at worst.
             Self::Patience => Duration::from_mins(2),
+        }
+    }
+
+    /// What a peer is that closed its connection before it greeted.
+    fn lost(self, heard: Heard) -> ConnectError {
+        match (heard, self) {
+            (Heard::Http2, _) | (Heard::Nothing, Self::Pings) => {
+                DialError::Unreachable(io::ErrorKind::ConnectionAborted.into()).into()
+            }
+            // Servers of HTTP/1.1 may refuse the preface without a word. In direct mode that is no node: somebody
+            // listens, and the machine is well.
+            (Heard::Else, _) | (Heard::Nothing, Self::Patience) => ConnectError::NotHttp2,
         }
     }
 }
@@ -82,13 +100,39 @@ pub(super) struct Connection {
     _transport: Option<AbortOnDropHandle<()>>,
 }
 
-/// The peer does not speak HTTP/2.
-pub(super) struct NotHttp2;
+/// Why there is no connection. Nothing was sent.
+#[derive(Clone, Debug)]
+pub(super) enum ConnectError {
+    Dial(DialError),
+    /// The peer answered in something else.
+    NotHttp2,
+}
+
+impl From<DialError> for ConnectError {
+    fn from(error: DialError) -> Self {
+        Self::Dial(error)
+    }
+}
+
+impl From<ConnectError> for SendError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Dial(error) => error.into(),
+            ConnectError::NotHttp2 => Self::NotHttp2,
+        }
+    }
+}
 
 impl Connection {
     /// Ends once the peer has said how many streams it takes: whoever opened more would see them queue behind each
     /// other, where another connection would have room.
-    pub(super) async fn open(socket: TcpStream, vigilance: Vigilance, open: Gauged) -> Result<Rc<Self>, NotHttp2> {
+    pub(super) async fn open(
+        socket: TcpStream,
+        vigilance: Vigilance,
+        connect_timeout: Duration,
+        open: Gauged,
+    ) -> Result<Rc<Self>, ConnectError> {
+        let (socket, heard) = Listened::new(socket);
         let tasks = Tasks::new(open);
         let mut builder = http2::Builder::new(tasks.clone());
         builder
@@ -102,7 +146,8 @@ impl Connection {
         if vigilance == Vigilance::Pings {
             builder.keep_alive_interval(PING).keep_alive_timeout(PING);
         }
-        let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(|_| NotHttp2)?;
+        let (sender, connection) =
+            builder.handshake(TokioIo::new(socket)).await.map_err(|_| vigilance.lost(heard.get()))?;
         let transport = tasks.take_transport().map(AbortOnDropHandle::new);
         let allowed = Rc::new(Cell::new(0));
         let (told, settings) = oneshot::channel();
@@ -128,7 +173,7 @@ impl Connection {
             }
         });
         let driver = AbortOnDropHandle::new(driver);
-        match timeout(vigilance.settings_within(), settings).await {
+        match timeout(vigilance.settings_within(connect_timeout), settings).await {
             Ok(Ok(())) => Ok(Rc::new(Self {
                 sender,
                 tasks,
@@ -140,13 +185,19 @@ impl Connection {
                 _driver: driver,
                 _transport: transport,
             })),
-            _ => Err(NotHttp2),
+            Err(_) if heard.get() != Heard::Else => Err(DialError::TimedOut.into()),
+            _ => Err(vigilance.lost(heard.get())),
         }
     }
 
     /// Whether it will take streams again.
     pub(super) fn is_alive(&self) -> bool {
         !self.retired.get() && !self.sender.is_closed()
+    }
+
+    /// It takes no more streams.
+    pub(super) fn retire(&self) {
+        self.retired.set(true);
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -192,7 +243,7 @@ impl Stream {
 
     /// Its connection takes no more of them.
     pub(super) fn retire(&self) {
-        self.connection.retired.set(true);
+        self.connection.retire();
     }
 }
 

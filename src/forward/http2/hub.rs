@@ -1,36 +1,44 @@
-//! The HTTP/2 connections of one worker, by address: shared by all exchanges that mean the same life there. One
+//! The HTTP/2 connections of one worker, by party: shared by all exchanges that mean the same life of it. One
 //! dial at a time for each, whoever began it, and as few connections as have room for all streams.
+//!
+//! A party is whoever may block the others on a connection: the window for all uploads on it is the peer's, and a
+//! node gives it back as sandboxes read. In direct mode that is an address, in node mode a sandbox at one. Instead,
+//! a connection with an upload that waits could be left to it; but streams that began before would be caught, and
+//! the last bytes of an upload wait where only the library sees them. The price is small: a connection for each
+//! sandbox that is called over HTTP/2, where HTTP/1.1 has one for each exchange.
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     io,
     rc::{Rc, Weak},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Notify, watch},
+    sync::{Notify, oneshot, watch},
     task::spawn_local,
-    time::{Instant, timeout},
+    time::{Instant, sleep_until},
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::{Connection, Stream};
+use super::{
+    MAX_IN_VAIN,
+    connection::{ConnectError, Connection, Stream},
+    unreachable,
+};
 use crate::forward::{DialError, Life, SendError};
 
-/// Connections of one worker to one address: with those it has as many streams as it has room for clients.
+/// Connections of one worker to one party: with those it has as many streams as it has room for clients.
 const MAX_CONNECTIONS: usize = 128;
-/// Idle connections that one worker keeps, to all addresses.
+/// Idle connections that one worker keeps, to all parties.
 const MAX_IDLE: usize = 1024;
 /// How long an exchange waits for a stream where there are as many connections as may be.
 const FOR_A_STREAM: Duration = Duration::from_secs(10);
-/// Connections that others took before this exchange could, or that ended as soon as they had begun.
-const MAX_DIALS: usize = MAX_CONNECTIONS + 2;
 
-/// All addresses.
+/// All parties.
 pub(crate) struct Hubs {
-    /// Hashed fast, not against collisions: each was dialled.
+    /// Hashed fast, not against collisions: each was dialled, and is of a sandbox that is there.
     hubs: RefCell<HashMap<Rc<str>, Rc<Hub>, foldhash::fast::RandomState>>,
     idle_timeout: Duration,
 }
@@ -40,19 +48,19 @@ impl Hubs {
         Self { hubs: RefCell::default(), idle_timeout }
     }
 
-    /// The connections to this life at the address. Those to a former one are another party's, and close when
+    /// The connections to this life of the party. Those to a former one are another party's, and close when
     /// their exchanges are over; to one that is over already nothing is kept.
-    pub(super) fn hub(&self, address: &str, life: Option<Life>) -> Rc<Hub> {
+    pub(super) fn hub(&self, party: &str, life: Option<Life>) -> Rc<Hub> {
         let Some(life) = life else { return Hub::new(Life::default()) };
         let mut hubs = self.hubs.borrow_mut();
-        match hubs.get(address) {
+        match hubs.get(party) {
             Some(hub) if hub.life == life => return hub.clone(),
             Some(hub) if hub.life > life => return Hub::new(life),
             Some(former) => former.connections.borrow_mut().clear(),
             None => {}
         }
         let hub = Hub::new(life);
-        hubs.insert(address.into(), hub.clone());
+        hubs.insert(party.into(), hub.clone());
         hub
     }
 
@@ -81,63 +89,122 @@ impl Hubs {
     }
 }
 
-/// One life at one address.
+/// One life of one party.
 pub(super) struct Hub {
     life: Life,
     connections: RefCell<Vec<Rc<Connection>>>,
     dial: RefCell<Weak<Dial>>,
-    freed: Notify,
+    /// Who waits for a stream, the longest first.
+    waiting: RefCell<VecDeque<oneshot::Sender<Box<Stream>>>>,
+    /// A connection has ended where there were as many as may be, and somebody waits.
+    thinned: Notify,
 }
 
 /// A dial under way, as long as anybody waits for it.
 struct Dial {
-    outcome: watch::Receiver<Option<Outcome>>,
+    stage: watch::Receiver<Stage>,
     _task: AbortOnDropHandle<()>,
 }
 
-/// `Err(None)`: whoever is there does not speak HTTP/2.
-type Outcome = Result<(), Option<DialError>>;
+/// How far a dial is.
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    Dialling,
+    /// Somebody is there, and has not said yet how many streams may be.
+    Connected,
+    Over(Outcome),
+}
+
+/// Whether somebody had a stream of it.
+type Outcome = Result<bool, ConnectError>;
 
 impl Hub {
     fn new(life: Life) -> Rc<Self> {
-        let (connections, dial, freed) = (RefCell::default(), RefCell::default(), Notify::new());
-        Rc::new(Self { life, connections, dial, freed })
+        let (connections, dial, waiting) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Rc::new(Self { life, connections, dial, waiting, thinned: Notify::new() })
     }
 
-    /// A stream on one of the connections, or on another that `connect` makes.
-    pub(super) async fn stream<F>(self: &Rc<Self>, connect: impl Fn() -> F) -> Result<Box<Stream>, SendError>
+    /// A stream on one of the connections, or on another that `connect` makes. `in_vain`: how many of them the
+    /// request has met already that ended as soon as they had begun. `awaited` is called when the peer is there and
+    /// only its leave is waited for.
+    pub(super) async fn stream<F>(
+        self: &Rc<Self>,
+        in_vain: &mut usize,
+        awaited: impl Fn(),
+        connect: impl Fn(watch::Sender<Stage>) -> F,
+    ) -> Result<Box<Stream>, SendError>
     where
-        F: Future<Output = Result<Rc<Connection>, Option<DialError>>> + 'static,
+        F: Future<Output = Result<Rc<Connection>, ConnectError>> + 'static,
     {
-        let mut dials = 0;
+        // Nobody overtakes who waits already, also not after a peer has raised its limit.
+        self.hand_over();
+        if !self.somebody_waits()
+            && let Some(stream) = self.take()
+        {
+            return Ok(stream);
+        }
+        let (next, mut turn) = oneshot::channel();
+        self.waiting.borrow_mut().push_back(next);
+        let give_up = Instant::now() + FOR_A_STREAM;
         loop {
-            if let Some(stream) = self.take() {
-                return Ok(stream);
-            }
-            if self.connections.borrow().len() >= MAX_CONNECTIONS {
-                if timeout(FOR_A_STREAM, self.freed.notified()).await.is_err() {
-                    return Err(DialError::NoRoom(io::Error::other("every stream is taken")).into());
+            if self.is_full() {
+                awaited();
+                tokio::select! {
+                    biased;
+                    stream = &mut turn => return stream.map_err(|_| unreachable().into()),
+                    () = self.thinned.notified() => continue,
+                    () = sleep_until(give_up) => {
+                        return Err(DialError::NoRoom(io::Error::other("every stream is taken")).into());
+                    }
                 }
-                continue;
-            }
-            dials += 1;
-            if dials > MAX_DIALS {
-                return Err(SendError::NotHttp2);
             }
             let dial = self.dial(&connect);
-            let mut outcome = dial.outcome.clone();
-            let outcome = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-            match outcome {
-                Some(Ok(())) => {}
-                Some(Err(Some(error))) => return Err(error.into()),
-                Some(Err(None)) | None => return Err(SendError::NotHttp2),
+            let outcome = tokio::select! {
+                biased;
+                stream = &mut turn => return stream.map_err(|_| unreachable().into()),
+                outcome = dial.outcome(&awaited) => outcome?,
+            };
+            if !outcome {
+                *in_vain += 1;
+                if *in_vain >= MAX_IN_VAIN {
+                    return Err(unreachable().into());
+                }
             }
         }
     }
 
     /// A stream has ended.
-    pub(super) fn freed(&self) {
-        self.freed.notify_one();
+    pub(super) fn freed(self: &Rc<Self>) {
+        self.hand_over();
+        if self.somebody_waits() && !self.is_full() {
+            self.thinned.notify_waiters();
+        }
+    }
+
+    /// Gives what is free to whoever waits the longest. Whether anybody had something of it.
+    fn hand_over(self: &Rc<Self>) -> bool {
+        let mut any = false;
+        while self.somebody_waits()
+            && let Some(stream) = self.take()
+        {
+            let next = self.waiting.borrow_mut().pop_front();
+            any |= next.is_some_and(|next| next.send(stream).is_ok());
+        }
+        any
+    }
+
+    fn somebody_waits(&self) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        while waiting.front().is_some_and(oneshot::Sender::is_closed) {
+            waiting.pop_front();
+        }
+        !waiting.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|connection| connection.is_alive());
+        connections.len() >= MAX_CONNECTIONS
     }
 
     fn take(self: &Rc<Self>) -> Option<Box<Stream>> {
@@ -149,28 +216,47 @@ impl Hub {
     }
 
     /// The dial that is under way, or a new one. It is nobody's own: who leaves takes it from nobody.
-    fn dial<F>(self: &Rc<Self>, connect: impl Fn() -> F) -> Rc<Dial>
+    fn dial<F>(self: &Rc<Self>, connect: impl Fn(watch::Sender<Stage>) -> F) -> Rc<Dial>
     where
-        F: Future<Output = Result<Rc<Connection>, Option<DialError>>> + 'static,
+        F: Future<Output = Result<Rc<Connection>, ConnectError>> + 'static,
     {
         if let Some(dial) = self.dial.borrow().upgrade()
-            && dial.outcome.borrow().is_none()
+            && !matches!(&*dial.stage.borrow(), Stage::Over(_))
         {
             return dial;
         }
-        let (told, outcome) = watch::channel(None);
-        let (hub, connecting) = (Rc::downgrade(self), connect());
+        let (told, stage) = watch::channel(Stage::Dialling);
+        let (hub, connecting) = (Rc::downgrade(self), connect(told.clone()));
         let task = spawn_local(async move {
-            let connected = connecting.await.map(|connection| {
-                if let Some(hub) = hub.upgrade() {
+            let outcome = connecting.await.map(|connection| {
+                hub.upgrade().is_some_and(|hub| {
                     hub.connections.borrow_mut().push(connection);
-                    hub.freed();
-                }
+                    hub.hand_over()
+                })
             });
-            told.send_replace(Some(connected));
+            told.send_replace(Stage::Over(outcome));
         });
-        let dial = Rc::new(Dial { outcome, _task: AbortOnDropHandle::new(task) });
+        let dial = Rc::new(Dial { stage, _task: AbortOnDropHandle::new(task) });
         *self.dial.borrow_mut() = Rc::downgrade(&dial);
         dial
     }
 }
+
+impl Dial {
+    async fn outcome(&self, awaited: impl Fn()) -> Outcome {
+        let mut stage = self.stage.clone();
+        loop {
+            match &*stage.borrow_and_update() {
+                Stage::Dialling => {}
+                Stage::Connected => awaited(),
+                Stage::Over(outcome) => return outcome.clone(),
+            }
+            if stage.changed().await.is_err() {
+                return Err(unreachable().into());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
