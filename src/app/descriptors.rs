@@ -7,6 +7,9 @@ use crate::{config::Config, edge::operators};
 /// Beside clients and their ways to sandboxes: the operators' listeners, the control plane, the runtimes.
 const OTHERS: usize = 2 * operators::ROOM + 256;
 
+/// With so few descriptors that none were left, sandboxes are still to be reached.
+const FEW: usize = 64;
+
 /// Raises the soft limit to the hard one, says what it came to, and warns of settings beyond it.
 pub(super) fn raise(config: &Config) {
     let limit = getrlimit(Resource::Nofile);
@@ -28,6 +31,13 @@ pub(super) fn raise(config: &Config) {
              (ulimit -Hn, LimitNOFILE=) or lower the setting"
         );
     }
+}
+
+/// How many connections to nodes and sandboxes there may be: some descriptors are left for clients and the rest,
+/// also where each client has a hundred requests at once.
+pub(super) fn for_sandboxes() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
+    limit.map_or(usize::MAX, |limit| limit.saturating_sub(OTHERS) / 8 * 7).max(FEW)
 }
 
 /// Each client has a way to its sandbox.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
+use super::descriptors;
 use crate::{
     config::{self, Catalog, Config, Mode},
     control::{AnyCatalog, AnyResumer},
@@ -16,7 +17,7 @@ use crate::{
         watch::Patience,
         worker::Upkeep,
     },
-    forward::{ClientSide, DialRules, Forwarder, ListenerGuard, Quota, Vigilance, headers::Peer},
+    forward::{ClientSide, DialRules, Forwarder, ListenerGuard, Quota, Vigilance, Ways, headers::Peer},
     request::{Bridge, Handler, Reply, Site, Terms},
     route::Rules,
     sandbox::{Limits, Policy, Resolver},
@@ -70,6 +71,7 @@ impl Parts {
             restricted: upstream.mode == Mode::Direct,
             allow_loopback: upstream.allow_loopback,
             guard,
+            ways: Ways::new(descriptors::for_sandboxes(), metrics.upstream_connections.clone()),
         };
         Self { site, finder, rules, idle_timeout: upstream.idle_timeout, metrics }
     }

@@ -11,13 +11,17 @@ use std::{
     time::Duration,
 };
 
+use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpStream, lookup_host},
     time::{Instant, sleep, timeout},
 };
 
-use super::ListenerGuard;
+use super::{
+    ListenerGuard,
+    ways::{Way, Ways},
+};
 use crate::types::SandboxId;
 
 /// Why there is no connection. Nothing was sent.
@@ -84,6 +88,7 @@ pub(crate) struct DialRules {
     pub(crate) restricted: bool,
     pub(crate) allow_loopback: bool,
     pub(crate) guard: Option<Arc<dyn ListenerGuard>>,
+    pub(crate) ways: Ways,
 }
 
 /// A machine that is gone without a word is found out by its kernel's silence, also where nothing else is waited
@@ -129,11 +134,12 @@ impl Dialer {
         address: &str,
         sandbox: &SandboxId,
         ladder: Option<Ladder>,
-    ) -> Result<TcpStream, DialError> {
+    ) -> Result<(TcpStream, Way), DialError> {
+        let way = self.rules.ways.take().ok_or_else(|| DialError::NoRoom(Errno::MFILE.into()))?;
         let mut attempt = 1;
         loop {
             let error = match self.once(address, sandbox).await {
-                Ok(stream) => return Ok(stream),
+                Ok(stream) => return Ok((stream, way.opened())),
                 Err(error) => error,
             };
             let Some(ladder) = ladder else { return Err(error) };
@@ -148,6 +154,10 @@ impl Dialer {
                 error => return Err(error),
             }
         }
+    }
+
+    pub(crate) fn ways(&self) -> &Ways {
+        &self.rules.ways
     }
 
     async fn once(&self, address: &str, sandbox: &SandboxId) -> Result<TcpStream, DialError> {
@@ -202,7 +212,6 @@ impl Dialer {
 
 /// Out of descriptors (this process, this machine) or of memory for sockets.
 fn is_ours(error: &io::Error) -> bool {
-    use rustix::io::Errno;
     let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     error.raw_os_error().is_some_and(|code| ours.iter().any(|errno| errno.raw_os_error() == code))
 }
@@ -278,9 +287,10 @@ mod tests {
             restricted: false,
             allow_loopback: true,
             guard: None,
+            ways: Ways::new(1, metrics::Gauge::noop()),
         };
         let sandbox = SandboxId::new("abc").expect("an id");
-        let stream = Dialer::new(rules).dial(&address, &sandbox, None).await.expect("a connection");
+        let (stream, _way) = Dialer::new(rules).dial(&address, &sandbox, None).await.expect("a connection");
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().expect("a socket"));
         assert_eq!(socket.tcp_keepalive_time().expect("a socket"), Duration::from_secs(30));

@@ -25,6 +25,7 @@ mod pool;
 mod quota;
 mod stream;
 mod tunnel;
+mod ways;
 
 use self::{
     body::Attempt,
@@ -43,6 +44,7 @@ pub(crate) use self::{
     pool::Life,
     quota::{Quota, Slot},
     tunnel::{ClientSide, Leg, Tunnel},
+    ways::{Way, Ways},
 };
 
 /// Judges, before an address is dialled, whether who listens there is the sandbox. For places where
@@ -207,8 +209,12 @@ impl Forwarder {
 
     /// None is idle.
     async fn another(&self, to: &Destination) -> Result<Box<Connection>, SendError> {
+        let have_room = self.dialer.ways().have_room();
+        if !have_room {
+            self.pool.make_room();
+        }
         if let Some(life) = to.shared
-            && let Some(connection) = self.pool.wait(&to.address, life).await
+            && let Some(connection) = self.pool.wait(&to.address, life, have_room).await
         {
             return Ok(connection);
         }
@@ -218,10 +224,11 @@ impl Forwarder {
     async fn connect(&self, to: &Destination) -> Result<Box<Connection>, SendError> {
         let dialled = self.dialer.dial(&to.address, &to.sandbox, to.ladder).await;
         self.metrics.dial(dialled.as_ref().map_or_else(DialError::as_str, |_| "ok"));
-        self.handshake(dialled?, to).await
+        let (stream, way) = dialled?;
+        self.handshake(stream, way, to).await
     }
 
-    async fn handshake(&self, stream: TcpStream, to: &Destination) -> Result<Box<Connection>, SendError> {
+    async fn handshake(&self, stream: TcpStream, way: Way, to: &Destination) -> Result<Box<Connection>, SendError> {
         let (sender, connection) =
             http1::handshake(TokioIo::new(Stream::new(stream))).await.map_err(SendError::Broken)?;
         let driver = tokio::task::spawn_local(async move {
@@ -237,7 +244,7 @@ impl Forwarder {
             life: to.shared.unwrap_or_default(),
             spent: None,
             _driver: AbortOnDropHandle::new(driver),
-            open: Gauged::new(&self.metrics.upstream_connections),
+            open: way,
         }))
     }
 }

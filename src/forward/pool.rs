@@ -18,8 +18,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::body::Attempt;
-use crate::telemetry::Gauged;
+use super::{body::Attempt, ways::Way};
 
 /// Which life at an address: the connections to a former one are another party's. Later ones are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +39,7 @@ pub(crate) struct Connection {
     pub(crate) spent: Option<Incoming>,
     pub(crate) _driver: AbortOnDropHandle<()>,
     /// Counted until this is dropped.
-    pub(crate) open: Gauged,
+    pub(crate) open: Way,
 }
 
 /// What is idle, and what is open, by address.
@@ -83,6 +82,8 @@ const MAX_IDLE: usize = 2048;
 const CROWD: usize = 512;
 /// But not longer than this: they may all be at work for long.
 const MOMENT: Duration = Duration::from_millis(10);
+/// The same where there is no room to dial.
+const WHILE: Duration = Duration::from_secs(1);
 
 impl Pool {
     pub(crate) fn new(idle_timeout: Duration) -> Self {
@@ -97,10 +98,12 @@ impl Pool {
     }
 
     /// The next one that comes back, where many are open and one does so in a moment.
-    pub(crate) async fn wait(&self, address: &str, life: Life) -> Option<Box<Connection>> {
+    /// Without room for others, wherever one is open, and longer.
+    pub(crate) async fn wait(&self, address: &str, life: Life, have_room: bool) -> Option<Box<Connection>> {
         let returned = {
             let crowds = self.crowds.borrow();
-            let mut waiting = crowds.get(address).filter(|crowd| crowd.open.get() >= CROWD)?.waiting.borrow_mut();
+            let crowd = crowds.get(address).filter(|crowd| !have_room || crowd.open.get() >= CROWD)?;
+            let mut waiting = crowd.waiting.borrow_mut();
             // Those whose moment is over are the first.
             while waiting.front().is_some_and(|(_, gone)| gone.is_closed()) {
                 waiting.pop_front();
@@ -109,7 +112,8 @@ impl Pool {
             waiting.push_back((life, sender));
             receiver
         };
-        let mut connection = timeout(MOMENT, returned).await.ok()?.ok()?;
+        let moment = if have_room { MOMENT } else { WHILE };
+        let mut connection = timeout(moment, returned).await.ok()?.ok()?;
         connection.reused = true;
         connection.spent = None;
         Some(connection)
@@ -181,7 +185,7 @@ impl Pool {
     }
 
     /// Closes the eighth that is idle for longest: to find one of them is a walk through all.
-    fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         let mut since: Vec<Instant> = self.idle.borrow().values().flatten().map(|idle| idle.since).collect();
         since.sort_unstable();
         if let Some(bound) = since.get(since.len() / 8) {
@@ -206,6 +210,7 @@ mod tests {
     use tokio::{io::DuplexStream, task::LocalSet};
 
     use super::*;
+    use crate::forward::ways::Ways;
 
     /// An idle connection and its peer.
     async fn connection(address: &str, life: u64) -> (Box<Connection>, DuplexStream) {
@@ -222,7 +227,7 @@ mod tests {
             member: None,
             spent: None,
             _driver: AbortOnDropHandle::new(driver),
-            open: Gauged::new(&metrics::Gauge::noop()),
+            open: Ways::new(1, metrics::Gauge::noop()).take().expect("room"),
         });
         (connection, peer)
     }
@@ -279,9 +284,9 @@ mod tests {
             let address: Rc<str> = "a".into();
             let (mut connection, _peer) = connection(&address, 7).await;
             connection.member = Some(pool.join(&address));
-            assert!(pool.wait("a", Life(7)).await.is_none(), "there is no crowd");
+            assert!(pool.wait("a", Life(7), true).await.is_none(), "there is no crowd");
             let _others: Vec<_> = (1..CROWD).map(|_| pool.join(&address)).collect();
-            let mut asked: Vec<_> = [6, 7, 7, 7].map(|life| Box::pin(pool.wait("a", Life(life)))).into();
+            let mut asked: Vec<_> = [6, 7, 7, 7].map(|life| Box::pin(pool.wait("a", Life(life), true))).into();
             for asked in &mut asked {
                 assert!(futures_util::poll!(asked).is_pending());
             }

@@ -17,6 +17,7 @@ use tokio::{
     time::{Duration, Instant, Sleep, sleep},
 };
 
+use super::ways::Way;
 use crate::telemetry::Gauged;
 
 /// The sandbox's side of it.
@@ -26,7 +27,7 @@ pub(crate) struct Tunnel {
     pub(super) ahead: Bytes,
     pub(super) scratch: Scratch,
     pub(super) _open: Gauged,
-    pub(super) _connection: Gauged,
+    pub(super) _connection: Way,
 }
 
 /// The client's side of it.
@@ -188,6 +189,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::forward::ways::Ways;
 
     impl ClientSide for DuplexStream {
         fn is_gone(&mut self, _: &mut Context<'_>) -> bool {
@@ -201,9 +203,10 @@ mod tests {
         let sandbox = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
         let application = listener.accept().await.expect("a connection").0;
         let (client, ours) = duplex(16);
-        let counted = || Gauged::new(&metrics::Gauge::noop());
+        let gauge = metrics::Gauge::noop;
+        let (open, connection) = (Gauged::new(&gauge()), Ways::new(1, gauge()).take().expect("room"));
         let tunnel =
-            Tunnel { sandbox, ahead: ahead.into(), scratch: Scratch::new(), _open: counted(), _connection: counted() };
+            Tunnel { sandbox, ahead: ahead.into(), scratch: Scratch::new(), _open: open, _connection: connection };
         (tunnel, application, client, ours)
     }
 

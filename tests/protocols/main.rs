@@ -1,5 +1,6 @@
 //! What else than plain HTTP/1.1 goes through: HTTP/2, WebSocket over both, streams that do not end.
 
+mod descriptors;
 mod draining;
 #[path = "../support/frames.rs"]
 mod frames;

@@ -31,10 +31,7 @@ use super::{
     hub::Hub,
     tasks::{Lifeline, Outgoing, Tasks, UploadFault},
 };
-use crate::{
-    forward::{DialError, SendError, Upload},
-    telemetry::Gauged,
-};
+use crate::forward::{DialError, SendError, Upload, ways::Way};
 
 /// Streams that this proxy opens on one connection, however many more its peer allows.
 const MAX_STREAMS: u32 = 128;
@@ -130,7 +127,7 @@ impl Connection {
         socket: TcpStream,
         vigilance: Vigilance,
         connect_timeout: Duration,
-        open: Gauged,
+        open: Way,
     ) -> Result<Rc<Self>, ConnectError> {
         let (socket, heard) = Listened::new(socket);
         let tasks = Tasks::new(open);

@@ -21,7 +21,6 @@ pub(crate) use self::{
     hub::Hubs,
 };
 use super::{Destination, DialError, Download, Forwarder, SendError, Upload, died, headers, is_idempotent};
-use crate::telemetry::Gauged;
 
 /// A peer that refuses every stream is believed then.
 const MAX_SENDINGS: usize = 4;
@@ -81,9 +80,8 @@ impl Forwarder {
         async move {
             let dialled = self.dialer.dial(&address, &sandbox, ladder).await;
             self.metrics.dial(dialled.as_ref().map_or_else(DialError::as_str, |_| "ok"));
-            let socket = dialled?;
+            let (socket, open) = dialled?;
             stage.send_replace(Stage::Connected);
-            let open = Gauged::new(&self.metrics.upstream_connections);
             Connection::open(socket, self.vigilance, self.dialer.connect_timeout(), open).await
         }
     }

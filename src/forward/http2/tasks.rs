@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, rt::Executor};
 use tokio::task::{JoinHandle, spawn_local};
 
-use crate::{forward::body::Attempt, telemetry::Gauged};
+use crate::forward::{body::Attempt, ways::Way};
 
 /// hyper's executor of one connection.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(super) struct Tasks(Rc<Inner>);
 
 struct Inner {
     /// Counts the connection as long as its transport runs.
-    open: Cell<Option<Gauged>>,
+    open: Cell<Option<Way>>,
     transport: Cell<Option<JoinHandle<()>>>,
     /// Whose body hyper has begun to read, and spawns a future for next.
     begun: RefCell<Option<Rc<Lifeline>>>,
@@ -30,7 +30,7 @@ struct Inner {
 }
 
 impl Tasks {
-    pub(super) fn new(open: Gauged) -> Self {
+    pub(super) fn new(open: Way) -> Self {
         let (open, transport) = (Cell::new(Some(open)), Cell::default());
         Self(Rc::new(Inner { open, transport, begun: RefCell::default(), curious: RefCell::default() }))
     }

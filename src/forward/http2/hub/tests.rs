@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use super::{super::Vigilance, *};
-use crate::telemetry::Gauged;
+use crate::forward::ways::Ways;
 
 /// A peer that takes one stream at a time on each connection.
 async fn peer() -> std::net::SocketAddr {
@@ -29,7 +29,7 @@ async fn peer() -> std::net::SocketAddr {
 
 async fn connect(address: std::net::SocketAddr) -> Result<Rc<Connection>, ConnectError> {
     let socket = TcpStream::connect(address).await.expect("a connection");
-    let open = Gauged::new(&metrics::Gauge::noop());
+    let open = Ways::new(1, metrics::Gauge::noop()).take().expect("room");
     Connection::open(socket, Vigilance::Patience, Duration::from_secs(1), open).await
 }
 
