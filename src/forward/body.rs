@@ -18,6 +18,8 @@ use super::headers::clean_trailers;
 /// How much of a sent body is kept until the answer begins.
 const KEEP: usize = 64 * 1024;
 
+mod leftover;
+
 /// The client's body, and what was taken of it so far.
 pub(crate) struct Upload<B>(Rc<RefCell<Source<B>>>);
 
@@ -71,6 +73,11 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             version,
             trailers: false,
         })))
+    }
+
+    /// Whether there is none; to be asked before the first attempt.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().body.is_end_stream()
     }
 
     /// Whether the body can be sent from its beginning (again).

@@ -58,7 +58,8 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
         let mut context = Box::new(Context::open(&self.site, &head, marks, client));
         context.chunked = body.size_hint().exact().is_none();
-        let mut errand = self.errand(head, body, marks, peer, &mut context);
+        let upload = Upload::new(body, head.version);
+        let mut errand = self.errand(head, upload.another(), marks, peer, &mut context);
         // All of the request is in here: what is begun before is not kept twice in the future.
         async move {
             let told = match &mut errand {
@@ -66,14 +67,20 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
                     let mut run = pin!(errand.run(&mut context));
                     poll_fn(|cx| self.unless_cut(run.as_mut().poll(cx))).await
                 }
-                Err(failure) => return Self::answer(failure, context),
+                Err(failure) => {
+                    upload.swallow();
+                    return Self::answer(failure, context);
+                }
             };
             match told {
                 Ok(brought) => {
                     let upgrade = errand.as_ref().ok().and_then(|errand| errand.upgrade.as_deref());
                     Self::pass_on(brought, upgrade, context)
                 }
-                Err(failure) => Self::answer(&failure, context),
+                Err(failure) => {
+                    upload.swallow();
+                    Self::answer(&failure, context)
+                }
             }
         }
     }
@@ -82,7 +89,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
     fn errand(
         &self,
         mut head: Parts,
-        body: Incoming,
+        upload: Upload<Incoming>,
         marks: Marks,
         peer: &Peer,
         context: &mut Context,
@@ -90,11 +97,9 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         // Before the head is put right: the client's Connection may nominate these.
         let user_agent = marks.has_user_agent().then(|| head.headers.get(USER_AGENT).cloned()).flatten();
         headers::one_coding(&head.headers, marks)?;
-        let version = head.version;
-        let upgrade = Upgrade::wanted(&mut head, marks, !body.is_end_stream())?.map(Box::new);
+        let upgrade = Upgrade::wanted(&mut head, marks, !upload.is_empty())?.map(Box::new);
         let (target, credentials) = self.meant(&mut head, marks, peer, upgrade.as_deref(), context)?;
-        let (client, upload) = (context.client, Upload::new(body, version));
-        let grpc = marks.is_grpc();
+        let (client, grpc) = (context.client, marks.is_grpc());
         Ok(Errand {
             handler: self,
             target,

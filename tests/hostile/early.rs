@@ -4,7 +4,7 @@
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    frames::{DATA, END_HEADERS, Fate, Frames, HEADERS, block, frame},
+    frames::{DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, RST_STREAM, block, frame},
     support::{
         PATIENCE, Proxy, Raw, Server, answer,
         wire::{HOST, Node, node_mode},
@@ -107,4 +107,32 @@ async fn over_http_2_the_upload_s_stream_ends_and_the_others_go_on() {
     }
     client.get(9, HOST, "/after").await;
     assert_eq!(client.fate(9).await, Fate::Answer(413));
+}
+
+#[tokio::test]
+async fn over_http2_an_answer_of_ours_is_not_followed_by_a_reset_while_the_client_sends() {
+    let (_sandbox, proxy) = world().await;
+    for (stream, host) in (1..).step_by(2).zip(["nonsense", "8000-abc.other.test", "8000-nobody.example.test"]) {
+        let mut client = Frames::connect(proxy.address).await;
+        client.may_send().await;
+        let fields = [(":method", "POST"), (":scheme", "http"), (":authority", host), (":path", "/")];
+        client.send(frame(HEADERS, END_HEADERS, stream, block(fields))).await;
+        client.send(frame(DATA, 0, stream, [7; 1000])).await;
+        let answered = client.fate(stream).await;
+        assert!(matches!(answered, Fate::Answer(400..=502)), "{answered:?}");
+        // It goes on, and ends when it likes: only then is there anything more to say about the stream.
+        for _ in 0..30 {
+            client.send(frame(DATA, 0, stream, [7; 1000])).await;
+        }
+        client.send(frame(DATA, END_STREAM, stream, [])).await;
+        client.get(stream + 2, HOST, "/").await;
+        let mut seen = Vec::new();
+        while let Some(frame) = client.next().await {
+            seen.push((frame.kind, frame.stream));
+            if frame.kind == HEADERS && frame.stream == stream + 2 {
+                break;
+            }
+        }
+        assert!(!seen.contains(&(RST_STREAM, stream)), "{seen:?}");
+    }
 }

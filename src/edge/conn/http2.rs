@@ -125,7 +125,9 @@ pub(super) async fn serve<S: Serve, T: Transport>(
             }
             idle.as_mut().reset(streams.due());
         }
-        if !leaving && (closes || idle_for_long || streams.leaves()) {
+        // Told between two requests, where there is such a moment: some clients give up what is under way at the first
+        // GOAWAY, although it is none of what it refuses.
+        if !leaving && (closes || idle_for_long || (streams.leaves() && streams.is_idle())) {
             leaving = true;
             connection.as_mut().graceful_shutdown();
         }
