@@ -101,6 +101,29 @@ async fn a_node_that_has_the_sandbox_no_more_is_left_and_the_same_request_is_sen
 }
 
 #[tokio::test]
+async fn a_node_that_is_mute_is_left_and_the_same_request_is_sent_to_the_other() {
+    let control = ControlPlane::start().await;
+    let (old_ip, new_ip) = (own_ip(), own_ip());
+    let old = Node::on(&format!("{old_ip}:0")).await;
+    let new = Node::on(&format!("{new_ip}:{}", old.address.port())).await;
+    let lines = format!("{}{H2C}{REMEMBER}upstream.connect_timeout = \"300ms\"\n", nodes_at(old.address.port()));
+    let proxy = Proxy::start(&config(&control, &lines));
+    let sandbox = control.sandbox("abc");
+    let moves = {
+        let (sandbox, new_ip) = (sandbox.clone(), new_ip.clone());
+        Step::Truly.doing(move || drop(sandbox.running(&new_ip).clone()))
+    };
+    sandbox.running(&old_ip).looks_up([Step::Truly, moves]);
+    let mut client = asked(&proxy, "abc", 8000).await;
+    let _mute = Peer::greet(old.accept().await).await;
+    let mut upstream = Peer::accept(&new).await;
+    let stream = upstream.headers().await;
+    assert_eq!(upstream.next_of(DATA).await.payload, b"once");
+    upstream.answer(stream, b"found").await;
+    assert_eq!(client.message().await.text(), "found");
+}
+
+#[tokio::test]
 async fn a_frozen_sandbox_is_woken_and_the_same_exchange_is_answered_even_before_a_word_was_said() {
     for greeted in [false, true] {
         let control = ControlPlane::start().await;
