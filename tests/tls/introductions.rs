@@ -103,7 +103,7 @@ async fn whoever_has_no_right_to_speak_or_nothing_to_say_is_refused_where_a_head
         (TRUSTED, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), "missing"),
         (TRUSTED, format!("PROXY {}", "x".repeat(200)).into_bytes(), "malformed"),
         (TRUSTED, b"PROXY TCP4 nobody 10.0.0.1 1 2\r\n".to_vec(), "malformed"),
-        (TRUSTED, v2(0x21, 0x11, &[0; 17_000]), "malformed"),
+        (TRUSTED, v2(0x21, 0x11, &vec![0; 17_000]), "malformed"),
         (TRUSTED, v2(0x21, 0x11, &[0; 11]), "malformed"),
         (TRUSTED, v2(0x31, 0x11, &[0; 12]), "malformed"),
         (STRANGERS, [LINE, REQUEST].concat().into_bytes(), "untrusted"),
