@@ -105,10 +105,14 @@ pub(super) async fn serve<S: Serve, T: Transport>(
             _ => {}
         }
     };
-    tokio::select! {
-        () = Box::pin(rest) => {}
-        () = the_end(shutdown) => {}
-    }
+    // Boxed: no connection carries its end all its life.
+    let rest = Box::pin(async {
+        tokio::select! {
+            () = rest => {}
+            () = the_end(shutdown) => {}
+        }
+    });
+    rest.await;
 }
 
 /// Nothing goes on after this: the cut was a moment ago, and answers that tell of it have left.
