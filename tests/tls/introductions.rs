@@ -2,6 +2,8 @@
 
 #![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
 
+use tokio::io::AsyncWriteExt as _;
+
 use crate::{
     support::{
         Proxy, Raw,
@@ -128,11 +130,14 @@ async fn where_a_header_is_optional_a_peer_may_speak_for_itself() {
     // Whatever it is that may yet become a header.
     for request in [REQUEST.to_owned(), REQUEST.replace("GET", "PROXY"), format!("\r\n{REQUEST}")] {
         for byte in request.bytes() {
-            client.write([byte]).await;
+            // One that is neither a header nor a request is left in the middle of it.
+            if client.0.write_all(&[byte]).await.is_err() {
+                break;
+            }
             tokio::task::yield_now().await;
         }
         if request.starts_with("PROXY") {
-            assert!(client.rest().await.expect("an end").is_empty(), "neither a header nor a request");
+            client.is_left().await;
             client = Raw::connect(proxy.address).await;
             continue;
         }
