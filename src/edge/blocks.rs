@@ -1,18 +1,10 @@
 //! Whether an HTTP/2 client is in the middle of a head. hyper tells nothing of a header block (RFC 9113 §4.3) before
 //! its end, and while one is open the connection can do nothing else: so the frames are counted as they are read.
 
-use std::{
-    cell::Cell,
-    io,
-    pin::Pin,
-    rc::Rc,
-    task::{Context, Poll},
-};
+use std::{cell::Cell, rc::Rc};
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::Instant,
-};
+use tokio::{io::AsyncRead, time::Instant};
+use tokio_util::io::InspectReader;
 
 /// Since when the client is in a header block, if it is.
 #[derive(Clone, Default)]
@@ -24,18 +16,19 @@ impl OpenBlock {
     }
 }
 
-/// A connection whose frames are counted.
-pub(crate) struct Blocks<T> {
+/// A connection whose frames are counted, and whose preface has not been read.
+pub(crate) fn counted<T: AsyncRead>(
     transport: T,
-    frames: Frames,
     open: OpenBlock,
-}
-
-impl<T> Blocks<T> {
-    /// Of a connection whose preface has not been read.
-    pub(crate) fn new(transport: T, open: OpenBlock) -> Self {
-        Self { transport, frames: Frames::default(), open }
-    }
+) -> InspectReader<T, impl FnMut(&[u8]) + Unpin + 'static> {
+    let mut frames = Frames::default();
+    InspectReader::new(transport, move |bytes| {
+        let ended = frames.read(bytes);
+        // A head that is there at once, as nearly all are, costs no look at the clock. One that begins where another
+        // ended has its own time.
+        let before = open.since().filter(|_| !ended);
+        open.0.set(frames.in_block.then(|| before.unwrap_or_else(Instant::now)));
+    })
 }
 
 const PREFACE_LENGTH: usize = 24;
@@ -92,47 +85,6 @@ impl Frames {
             }
         }
         ended
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Blocks<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.transport).poll_read(cx, buf);
-        let this = &mut *self;
-        let ended = this.frames.read(&buf.filled()[before..]);
-        // A head that is there at once, as nearly all are, costs no look at the clock. One that begins where another
-        // ended has its own time.
-        let before = this.open.since().filter(|_| !ended);
-        let since = this.frames.in_block.then(|| before.unwrap_or_else(Instant::now));
-        this.open.0.set(since);
-        read
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Blocks<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.transport).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.transport).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.transport).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.transport.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.transport).poll_write_vectored(cx, bufs)
     }
 }
 

@@ -73,19 +73,26 @@ async fn in_direct_mode_no_request_reaches_another_life_through_a_shared_connect
     proxy.metric_becomes("client_proxy_upstream_connections", 1.0).await;
 }
 
-#[tokio::test]
-async fn a_node_that_has_the_sandbox_no_more_is_left_and_the_same_request_is_sent_to_the_other() {
+/// A sandbox whose first lookup names the old node, and whose second finds it at the new one.
+async fn moving(lines: &str) -> (ControlPlane, Node, Node, Proxy) {
     let control = ControlPlane::start().await;
     let (old_ip, new_ip) = (own_ip(), own_ip());
     let old = Node::on(&format!("{old_ip}:0")).await;
     let new = Node::on(&format!("{new_ip}:{}", old.address.port())).await;
-    let proxy = Proxy::start(&config(&control, &format!("{}{H2C}{REMEMBER}", nodes_at(old.address.port()))));
+    let lines = format!("{}{H2C}{REMEMBER}{lines}", nodes_at(old.address.port()));
+    let proxy = Proxy::start(&config(&control, &lines));
     let sandbox = control.sandbox("abc");
     let moves = {
-        let (sandbox, new_ip) = (sandbox.clone(), new_ip.clone());
+        let sandbox = sandbox.clone();
         Step::Truly.doing(move || drop(sandbox.running(&new_ip).clone()))
     };
     sandbox.running(&old_ip).looks_up([Step::Truly, moves]);
+    (control, old, new, proxy)
+}
+
+#[tokio::test]
+async fn a_node_that_has_the_sandbox_no_more_is_left_and_the_same_request_is_sent_to_the_other() {
+    let (_control, old, new, proxy) = moving("").await;
     let mut client = asked(&proxy, "abc", 8000).await;
     let mut upstream = Peer::accept(&old).await;
     let stream = upstream.headers().await;
@@ -102,18 +109,7 @@ async fn a_node_that_has_the_sandbox_no_more_is_left_and_the_same_request_is_sen
 
 #[tokio::test]
 async fn a_node_that_is_mute_is_left_and_the_same_request_is_sent_to_the_other() {
-    let control = ControlPlane::start().await;
-    let (old_ip, new_ip) = (own_ip(), own_ip());
-    let old = Node::on(&format!("{old_ip}:0")).await;
-    let new = Node::on(&format!("{new_ip}:{}", old.address.port())).await;
-    let lines = format!("{}{H2C}{REMEMBER}upstream.connect_timeout = \"300ms\"\n", nodes_at(old.address.port()));
-    let proxy = Proxy::start(&config(&control, &lines));
-    let sandbox = control.sandbox("abc");
-    let moves = {
-        let (sandbox, new_ip) = (sandbox.clone(), new_ip.clone());
-        Step::Truly.doing(move || drop(sandbox.running(&new_ip).clone()))
-    };
-    sandbox.running(&old_ip).looks_up([Step::Truly, moves]);
+    let (_control, old, new, proxy) = moving("upstream.connect_timeout = \"300ms\"\n").await;
     let mut client = asked(&proxy, "abc", 8000).await;
     let _mute = Peer::greet(old.accept().await).await;
     let mut upstream = Peer::accept(&new).await;

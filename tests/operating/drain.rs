@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 
 use crate::support::{
-    self, Answer, REMEMBER, Raw, Server, answer,
+    self, Answer, REMEMBER, Raw, Server,
     binary::Binary,
     control_plane::{ControlPlane, Gate, Step},
     count, crowd, eventually, get, nodes_at, request, send, try_send,
@@ -35,17 +35,7 @@ impl World {
         let (wake, work) = (Gate::closed(), Gate::closed());
         control.sandbox("asleep").paused("127.0.0.1");
         control.sandbox("busy").running("127.0.0.1");
-        let gate = work.clone();
-        let node = Server::start(move |request| {
-            let gate = gate.clone();
-            async move {
-                if request.uri().path() == "/slow" {
-                    gate.opened().await;
-                }
-                answer(200, "hello")
-            }
-        })
-        .await;
+        let node = Server::gated(&work).await;
         let config = format!("{}{REMEMBER}resume.max_held_per_sandbox = 5000\n{more}", nodes_at(node.address.port()));
         let proxy = Binary::start(&control.config(&config)).await;
         eventually("ready", async || get(proxy.health, "/healthz/ready").await.status == 200).await;

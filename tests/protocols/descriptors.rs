@@ -3,7 +3,7 @@
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Server, answer,
+    Server,
     binary::Binary,
     control_plane::Gate,
     count, eventually, get,
@@ -14,17 +14,7 @@ use crate::support::{
 #[tokio::test]
 async fn beyond_the_descriptors_requests_wait_and_are_told_so_and_all_else_goes_on() {
     let gate = Gate::closed();
-    let opens = gate.clone();
-    let node = Server::start(move |request| {
-        let gate = opens.clone();
-        async move {
-            if request.uri().path() == "/slow" {
-                gate.opened().await;
-            }
-            answer(200, "hello")
-        }
-    })
-    .await;
+    let node = Server::gated(&gate).await;
     let config = node_mode(node.address, "server.max_connections = 100");
     let proxy = Binary::start_after("ulimit -n 900", &config).await;
     // 900, without those for other things, and without an eighth for clients.

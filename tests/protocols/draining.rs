@@ -71,17 +71,7 @@ async fn every_stream_is_answered_and_its_client_told_to_go_elsewhere() {
     let (control, wake, work) = (ControlPlane::start().await, Gate::closed(), Gate::closed());
     control.sandbox("asleep").paused("127.0.0.1").wakes([Step::Truly.after(&wake)]);
     control.sandbox("busy").running("127.0.0.1");
-    let gate = work.clone();
-    let node = Server::start(move |request| {
-        let gate = gate.clone();
-        async move {
-            if request.uri().path() == "/slow" {
-                gate.opened().await;
-            }
-            answer(200, "hello")
-        }
-    })
-    .await;
+    let node = Server::gated(&work).await;
     let lines = format!("{}{REMEMBER}shutdown.drain_delay = \"1s\"\n", nodes_at(node.address.port()));
     let mut proxy = Binary::start(&control.config(&lines)).await;
     eventually("ready", async || get(proxy.health, "/healthz/ready").await.status == 200).await;

@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::listen;
+use super::{control_plane::Gate, listen};
 
 /// An HTTP/1.1 server on a free port that answers as its handler says.
 pub struct Server {
@@ -72,6 +72,21 @@ impl Server {
             }
         });
         Self { address, connections, requests, seen, _tasks: tasks }
+    }
+
+    /// One that answers `/slow` when the gate opens, and everything else at once.
+    pub async fn gated(gate: &Gate) -> Self {
+        let gate = gate.clone();
+        Self::start(move |request| {
+            let gate = gate.clone();
+            async move {
+                if request.uri().path() == "/slow" {
+                    gate.opened().await;
+                }
+                answer(200, "hello")
+            }
+        })
+        .await
     }
 
     pub fn requests(&self) -> usize {

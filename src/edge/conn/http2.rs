@@ -29,7 +29,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::{Client, Serve, Tunnel};
 use crate::{
     edge::{
-        blocks::{Blocks, OpenBlock},
+        blocks::{self, OpenBlock},
         socket::Transport,
         streams::{Stream, Streams},
         watch::Patience,
@@ -98,7 +98,7 @@ pub(super) async fn serve<S: Serve, T: Transport>(
             })
         }
     });
-    let transport = TokioIo::new(Blocks::new(transport, block.clone()));
+    let transport = TokioIo::new(blocks::counted(transport, block.clone()));
     let mut connection = pin!(settings().serve_connection(transport, service));
     let mut closing = pin!(shutdown.closing().cancelled());
     let mut cut = pin!(shutdown.cut().cancelled());

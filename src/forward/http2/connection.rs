@@ -27,7 +27,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    first_frame::{Heard, Listened},
+    first_frame::{Heard, listened},
     hub::Hub,
     tasks::{Lifeline, Outgoing, Tasks, UploadFault},
 };
@@ -129,7 +129,7 @@ impl Connection {
         connect_timeout: Duration,
         open: Way,
     ) -> Result<Rc<Self>, ConnectError> {
-        let (socket, heard) = Listened::new(socket);
+        let (socket, heard) = listened(socket);
         let tasks = Tasks::new(open);
         let mut builder = http2::Builder::new(tasks.clone());
         builder

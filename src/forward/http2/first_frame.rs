@@ -1,17 +1,12 @@
 //! Whether a peer that is lost before it has greeted speaks HTTP/2 at all: the library tells of an error only.
 
-use std::{
-    cell::Cell,
-    io,
-    pin::Pin,
-    rc::Rc,
-    task::{Context, Poll},
-};
+use std::{cell::Cell, rc::Rc};
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
 };
+use tokio_util::io::InspectReader;
 
 /// Where a frame's type stands in it (RFC 9113 §4.1).
 const KIND: usize = 3;
@@ -29,63 +24,18 @@ pub(super) enum Heard {
 }
 
 /// A socket, and what its peer has said first.
-pub(super) struct Listened {
-    tcp: TcpStream,
-    /// Bytes read, as far as they are looked at.
-    read: usize,
-    heard: Rc<Cell<Heard>>,
-}
-
-impl Listened {
-    pub(super) fn new(tcp: TcpStream) -> (Self, Rc<Cell<Heard>>) {
-        let heard = Rc::<Cell<Heard>>::default();
-        (Self { tcp, read: 0, heard: heard.clone() }, heard)
-    }
-
-    fn look(&mut self, bytes: &[u8]) {
-        if let Some(kind) = bytes.get(KIND - self.read) {
-            self.heard.set(if matches!(*kind, SETTINGS | GOAWAY) { Heard::Http2 } else { Heard::Else });
-            self.read = KIND + 1;
-        } else if !bytes.is_empty() {
-            self.heard.set(Heard::Else);
-            self.read += bytes.len();
+pub(super) fn listened(socket: TcpStream) -> (impl AsyncRead + AsyncWrite + Unpin, Rc<Cell<Heard>>) {
+    let heard = Rc::<Cell<Heard>>::default();
+    let told = heard.clone();
+    // How much was read, as far as it is looked at.
+    let mut read = 0;
+    let look = move |bytes: &[u8]| {
+        if read > KIND || bytes.is_empty() {
+            return;
         }
-    }
-}
-
-impl AsyncRead for Listened {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
-        if self.read <= KIND {
-            self.look(&buf.filled()[before..]);
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Listened {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
-    }
+        let begins_well = bytes.get(KIND - read).is_some_and(|kind| matches!(*kind, SETTINGS | GOAWAY));
+        told.set(if begins_well { Heard::Http2 } else { Heard::Else });
+        read += bytes.len();
+    };
+    (InspectReader::new(socket, look), heard)
 }
