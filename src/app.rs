@@ -168,8 +168,8 @@ impl App {
         let traces = traces.transpose().context("cannot set up traces")?;
         let shutdown = Shutdown::default();
         let finder: Arc<Finder> = Resolver::new(
-            AnyCatalog::new(&config.catalog)?,
-            AnyResumer::new(&config.resume)?,
+            AnyCatalog::new(&config.catalog, control.handle())?,
+            AnyResumer::new(&config.resume, control.handle())?,
             limits(config),
             metrics.clone(),
             control.handle().clone(),

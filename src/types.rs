@@ -269,6 +269,8 @@ pub struct Placement {
     pub execution: Option<Arc<str>>,
     /// The sandbox's locks, where the control plane tells them.
     pub access: Option<Access>,
+    /// When this ends by itself, where the control plane tells it.
+    pub until: Option<Instant>,
 }
 
 /// A wake that this process caused.

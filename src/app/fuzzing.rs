@@ -52,8 +52,8 @@ impl Front {
         let loaded = Config::load(toml.as_bytes(), &Environment::default()).map_err(|faults| anyhow!("{faults}"))?;
         let (config, metrics) = (&loaded.config, Metrics::new()?);
         let finder: Arc<Finder> = Resolver::new(
-            AnyCatalog::new(&config.catalog)?,
-            AnyResumer::new(&config.resume)?,
+            AnyCatalog::new(&config.catalog, &Handle::current())?,
+            AnyResumer::new(&config.resume, &Handle::current())?,
             limits(config),
             metrics.clone(),
             Handle::current(),

@@ -117,6 +117,7 @@ pub(super) fn limits(config: &Config) -> Limits {
     Limits {
         policy: Policy {
             ttl: cache.ttl,
+            ttl_with_push: cache.ttl_with_push,
             stale_if_error: cache.stale_if_error,
             negative_ttl: cache.negative_ttl,
             max_held_per_sandbox: resume.max_held_per_sandbox,
@@ -125,6 +126,7 @@ pub(super) fn limits(config: &Config) -> Limits {
         max_held: resume.max_held,
         hold_timeout: resume.hold_timeout,
         lookup_timeout: match &config.catalog {
+            Catalog::Redis(redis) => redis.timeout,
             Catalog::Static(_) => Duration::from_secs(1),
             Catalog::Rest(rest) => rest.timeout,
         },

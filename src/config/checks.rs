@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, time::SystemTime};
 
 use super::{
-    AddressPart, Catalog, Certificate, Config, Environment, Mode, ProxyProtocol, fault::shown, reading::Reading,
+    AddressPart, Catalog, Certificate, Config, Environment, Mode, ProxyProtocol, Resumer, fault::shown,
+    reading::Reading,
 };
 
 /// Reports keys that cannot stand together.
@@ -30,9 +31,11 @@ pub(crate) fn faults(config: &Config, reading: &Reading<'_>) {
             "write the networks of your load balancer into server.trusted_proxies, or \"off\" here",
         );
     }
-    let pointer = match (&config.catalog, &config.resume.rest) {
+    redis(config, reading);
+    let pointer = match (&config.catalog, &config.resume.resumer) {
         (Catalog::Rest(rest), _) => Some(&rest.node_pointer),
-        (Catalog::Static(_), rest) => rest.as_ref().map(|rest| &rest.node_pointer),
+        (_, Resumer::Rest(rest)) => Some(&rest.node_pointer),
+        _ => None,
     };
     if pointer.is_some_and(String::is_empty)
         && config.upstream.address.needs_node()
@@ -43,6 +46,24 @@ pub(crate) fn faults(config: &Config, reading: &Reading<'_>) {
             "without it no answer names a node, and upstream.address needs one",
             "write such as \"/nodeIP\", or an upstream.address without {node}",
         );
+    }
+}
+
+fn redis(config: &Config, reading: &Reading<'_>) {
+    let Catalog::Redis(redis) = &config.catalog else { return };
+    if !reading.sound(&["catalog.redis.urls", "catalog.redis.cluster"]) {
+        return;
+    }
+    let tell = |wrong, remedy| reading.fault("catalog.redis.urls", wrong, remedy);
+    match redis.urls.as_slice() {
+        [] => tell("there is no server to ask", "write such as [\"redis://127.0.0.1:6379\"]"),
+        [_, _, ..] if !redis.cluster => {
+            tell("one server has one address", "write one URL, or catalog.redis.cluster = true for a Redis Cluster");
+        }
+        urls if redis.cluster && urls.iter().any(|url| url.database != 0) => {
+            tell("a Redis Cluster has no databases", "leave out the number at the end");
+        }
+        _ => {}
     }
 }
 
@@ -98,12 +119,10 @@ pub(crate) fn warnings(config: &Config, env: &Environment) -> Vec<String> {
     let everybody = config.server.trusted_proxies.iter().any(|net| net.prefix_len() == 0);
     let fixed_port = !upstream.address.parts.contains(&AddressPart::Port);
     let resume = &config.resume;
+    let nobody_wakes = matches!(resume.resumer, Resumer::None);
     let patient = matches!(&config.catalog, Catalog::Rest(rest) if rest.timeout >= resume.hold_timeout);
     let all = [
-        (
-            no_sandboxes && resume.rest.is_none(),
-            "catalog.static is empty and resume.kind is \"none\": every sandbox is unknown",
-        ),
+        (no_sandboxes && nobody_wakes, "catalog.static is empty and resume.kind is \"none\": every sandbox is unknown"),
         (everybody, "server.trusted_proxies holds every address: any client can forge X-Forwarded-For"),
         (
             direct && upstream.allow_loopback,
@@ -112,7 +131,7 @@ pub(crate) fn warnings(config: &Config, env: &Environment) -> Vec<String> {
         (!direct && upstream.allow_loopback, "upstream.allow_loopback has no effect in node mode"),
         (direct && fixed_port, "upstream.address has no {port}: in direct mode every port of a sandbox is this one"),
         (
-            resume.rest.is_some() && resume.hold_timeout.as_secs() >= 60,
+            !nobody_wakes && resume.hold_timeout.as_secs() >= 60,
             "resume.hold_timeout: SDKs give up after 60 s, before the answer comes",
         ),
         (patient, "catalog.rest.timeout is not below resume.hold_timeout: a slow catalog looks like a slow wake"),

@@ -11,6 +11,10 @@ use super::{
 };
 use crate::types::{Node, Port, SandboxId, Secret};
 
+pub(crate) use self::control::{authorities, authority, redis, token_url, visible};
+
+mod control;
+
 /// Far beyond any use, and far from where adding to a clock overflows.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 

@@ -11,6 +11,7 @@
 
 mod certificates;
 mod checks;
+mod control;
 mod env;
 mod fault;
 mod keys;
@@ -20,13 +21,14 @@ mod sections;
 mod table;
 mod tree;
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 
 pub(crate) use self::kinds::{duration, filter};
 pub use self::{
     certificates::{Certificate, CertificateFiles},
+    control::{Cache, Catalog, GrpcResume, OAuth, RedisCatalog, RedisUrl, RestCatalog, RestResume, Resume, Resumer},
     env::Environment,
     fault::{Fault, Faults, Place},
     keys::Keys,
@@ -148,91 +150,6 @@ pub struct Admin {
     pub listen: Option<SocketAddr>,
     /// Needed as `Authorization: Bearer` when set.
     pub token: Option<Secret>,
-}
-
-/// `[catalog]`
-#[derive(Clone, Debug)]
-pub enum Catalog {
-    /// A fixed list.
-    Static(BTreeMap<SandboxId, Node>),
-    /// E2B's control API.
-    Rest(RestCatalog),
-}
-
-/// `[catalog] rest`
-#[derive(Clone)]
-pub struct RestCatalog {
-    /// Base URL of the API.
-    pub url: reqwest::Url,
-    /// Sent as `X-API-KEY`.
-    pub api_key: Secret,
-    /// One lookup.
-    pub timeout: Duration,
-    /// JSON pointer (RFC 6901) to the node in a sandbox's detail.
-    pub node_pointer: String,
-}
-
-impl fmt::Debug for RestCatalog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RestCatalog")
-            .field("url", &fault::without_credentials(self.url.as_str()))
-            .field("api_key", &self.api_key)
-            .field("timeout", &self.timeout)
-            .field("node_pointer", &self.node_pointer)
-            .finish()
-    }
-}
-
-/// `[cache]`
-#[derive(Clone, Debug)]
-pub struct Cache {
-    /// How long an answer is used unasked.
-    pub ttl: Duration,
-    /// How long a known route outlives a catalog outage.
-    pub stale_if_error: Duration,
-    /// How long a refusal is remembered.
-    pub negative_ttl: Duration,
-    /// Sandboxes remembered at most.
-    pub max_entries: usize,
-}
-
-/// `[resume]`
-#[derive(Clone, Debug)]
-pub struct Resume {
-    /// Who wakes; `None` = nobody.
-    pub rest: Option<RestResume>,
-    /// The longest that one request waits for its sandbox.
-    pub hold_timeout: Duration,
-    /// One wake call.
-    pub call_timeout: Duration,
-    /// Requests held at once.
-    pub max_held: usize,
-    /// The same per sandbox.
-    pub max_held_per_sandbox: usize,
-}
-
-/// `[resume] rest`
-#[derive(Clone)]
-pub struct RestResume {
-    /// Base URL of the API.
-    pub url: reqwest::Url,
-    /// Sent as `X-API-KEY`.
-    pub api_key: Secret,
-    /// The sandbox's time to live after a wake; at least 300 s.
-    pub sandbox_timeout: Duration,
-    /// JSON pointer to the node, as in the catalog.
-    pub node_pointer: String,
-}
-
-impl fmt::Debug for RestResume {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RestResume")
-            .field("url", &fault::without_credentials(self.url.as_str()))
-            .field("api_key", &self.api_key)
-            .field("sandbox_timeout", &self.sandbox_timeout)
-            .field("node_pointer", &self.node_pointer)
-            .finish()
-    }
 }
 
 /// Who owns the last hop.

@@ -4,17 +4,15 @@
 use std::sync::Arc;
 
 use super::{
-    AccessLog, Admin, Cache, Catalog, Certificate, CertificateFiles, Config, Health, Log, LogFormat, Mode, Otlp,
-    ProxyProtocol, RestCatalog, RestResume, Resume, Server, Shutdown, Tls, Upstream, UpstreamProtocol, kinds,
-    table::Table,
+    AccessLog, Admin, Certificate, CertificateFiles, Config, Health, Log, LogFormat, Mode, Otlp, ProxyProtocol, Server,
+    Shutdown, Tls, Upstream, UpstreamProtocol, kinds, table::Table,
 };
-use crate::types::{Port, Secret};
+use crate::types::Port;
+
+mod control;
 
 /// What bounds on memory may be at most: more is a typing error.
 const MANY: usize = 100_000_000;
-
-/// What stands in for the API's key where none is written.
-const API_KEY: &str = "${E2B_API_KEY}";
 
 /// What tells every OpenTelemetry program where its traces go; the first that is set counts.
 const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -22,31 +20,11 @@ const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORT
 /// What tells every OpenTelemetry program that there are to be none, each with the word that says so.
 const NO_TRACES: [(&str, &str); 2] = [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")];
 
-/// Who wakes.
-#[derive(Clone, Copy, PartialEq)]
-enum Resumer {
-    Nobody,
-    Rest,
-}
-
-/// Who knows where a sandbox runs.
-#[derive(Clone, Copy, PartialEq)]
-enum Source {
-    Static,
-    Rest,
-}
-
 pub(crate) fn read(mut root: Table<'_>) -> Config {
     let server = server(root.table("server", true));
     let health = root.table("health", true).text("listen", "0.0.0.0:3003", kinds::socket);
     let admin = admin(root.table("admin", true));
-    let catalog_table = root.table("catalog", true);
-    let cache = cache(root.table("cache", true));
-    let mut resume_table = root.table("resume", true);
-    // First of all: the wake reads its answers with the catalog's pointer.
-    let resumer = resume_table.choice("kind", &[("none", Resumer::Nobody), ("rest", Resumer::Rest)]);
-    let (catalog, node_pointer) = catalog(catalog_table, resumer);
-    let resume = resume(resume_table, resumer, node_pointer);
+    let (catalog, cache, resume) = control::read(&mut root);
     Config {
         server,
         health: Health { listen: health },
@@ -96,54 +74,6 @@ fn admin(mut table: Table<'_>) -> Admin {
     }
 }
 
-fn catalog(mut table: Table<'_>, resumer: Resumer) -> (Catalog, String) {
-    let source = table.choice("kind", &[("static", Source::Static), ("rest", Source::Rest)]);
-    let nodes = table.pairs("static", source == Source::Static, kinds::placement);
-    let mut rest = table.table("rest", source == Source::Rest);
-    let url = rest.text("url", "http://127.0.0.1:3000", kinds::url);
-    let api_key = rest.secret("api_key", API_KEY, true);
-    let timeout = rest.text("timeout", "5s", kinds::positive);
-    rest.live |= resumer == Resumer::Rest;
-    let node_pointer = rest.text("node_pointer", "/nodeIP", kinds::pointer);
-    let catalog = match source {
-        Source::Static => Catalog::Static(nodes),
-        Source::Rest => {
-            Catalog::Rest(RestCatalog { url, api_key: or_faulty(api_key), timeout, node_pointer: node_pointer.clone() })
-        }
-    };
-    (catalog, node_pointer)
-}
-
-fn cache(mut table: Table<'_>) -> Cache {
-    Cache {
-        ttl: table.text("ttl", "1s", kinds::positive),
-        stale_if_error: table.text("stale_if_error", "60s", kinds::duration),
-        negative_ttl: table.text("negative_ttl", "1s", kinds::positive),
-        max_entries: table.integer("max_entries", 1_000_000, 1..=MANY),
-    }
-}
-
-fn resume(mut table: Table<'_>, resumer: Resumer, node_pointer: String) -> Resume {
-    let hold_timeout = table.text("hold_timeout", "50s", kinds::positive);
-    let call_timeout = table.text("call_timeout", "120s", kinds::positive);
-    let max_held = table.integer("max_held", 10_000, 1..=MANY);
-    let max_held_per_sandbox = table.integer("max_held_per_sandbox", 2000, 1..=MANY);
-    let mut rest = table.table("rest", resumer == Resumer::Rest);
-    let call = RestResume {
-        url: rest.text("url", "http://127.0.0.1:3000", kinds::url),
-        api_key: or_faulty(rest.secret("api_key", API_KEY, true)),
-        sandbox_timeout: rest.text("sandbox_timeout", "300s", kinds::time_to_live),
-        node_pointer,
-    };
-    Resume {
-        rest: (resumer == Resumer::Rest).then_some(call),
-        hold_timeout,
-        call_timeout,
-        max_held,
-        max_held_per_sandbox,
-    }
-}
-
 fn upstream(mut table: Table<'_>) -> Upstream {
     let mode = table.choice("mode", &[("node", Mode::Node), ("direct", Mode::Direct)]);
     let address = match mode {
@@ -187,9 +117,4 @@ fn log(mut table: Table<'_>) -> Log {
         filter: table.text("filter", "info", kinds::filter),
         access: table.choice("access", &[("all", All), ("errors", Errors), ("off", Off)]),
     }
-}
-
-/// A required secret is missing only together with a fault, which keeps the value from use.
-fn or_faulty(secret: Option<Secret>) -> Secret {
-    secret.unwrap_or_else(|| Secret::new(""))
 }

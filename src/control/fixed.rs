@@ -37,7 +37,9 @@ impl FixedCatalog {
 impl Catalog for FixedCatalog {
     async fn locate(&self, id: &SandboxId) -> Result<Located, CatalogError> {
         Ok(match self.nodes.load().get(id) {
-            Some(node) => Located::Running(Placement { node: Some(node.clone()), execution: None, access: None }),
+            Some(node) => {
+                Located::Running(Placement { node: Some(node.clone()), execution: None, access: None, until: None })
+            }
             None => Located::Gone(Reason::Unknown),
         })
     }

@@ -2,16 +2,24 @@
 //! only the application knows which of these is at work.
 
 pub mod fixed;
+pub mod grpc;
+pub mod redis;
 pub mod rest;
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
 
 use crate::{
     config,
-    sandbox::ports::{Catalog, CatalogError, Located, Resumer, Wake, WakeError},
+    sandbox::ports::{Catalog, CatalogError, Listener, Located, Resumer, Wake, WakeError},
     types::{Placement, Reason, SandboxId},
 };
 
 pub use self::{
     fixed::FixedCatalog,
+    grpc::GrpcResumer,
+    redis::RedisCatalog,
     rest::{RestCatalog, RestResumer},
 };
 
@@ -24,6 +32,12 @@ pub enum SetupError {
     /// The key cannot stand in a header (RFC 9110 §5.5).
     #[error("the control plane's API key has characters that no HTTP header can carry")]
     ApiKey,
+    /// The Redis client could not be built.
+    #[error("the Redis client could not be built: {0}")]
+    Redis(String),
+    /// The gRPC client could not be built.
+    #[error("the gRPC client could not be built: {0}")]
+    Grpc(String),
     /// The HTTP client could not be built.
     #[error("the HTTP client for the control plane could not be built: {0}")]
     Client(String),
@@ -39,6 +53,8 @@ pub fn install_tls_provider() {
 /// The catalog that the configuration chose.
 #[derive(Debug)]
 pub enum AnyCatalog {
+    /// `kind = "redis"`
+    Redis(RedisCatalog),
     /// `kind = "static"`
     Static(FixedCatalog),
     /// `kind = "rest"`
@@ -46,9 +62,10 @@ pub enum AnyCatalog {
 }
 
 impl AnyCatalog {
-    /// Makes the adapter. Needs [`install_tls_provider`].
-    pub fn new(settings: &config::Catalog) -> Result<Self, SetupError> {
+    /// Makes the adapter, whose connections live on `control`. Needs [`install_tls_provider`].
+    pub fn new(settings: &config::Catalog, control: &Handle) -> Result<Self, SetupError> {
         Ok(match settings {
+            config::Catalog::Redis(redis) => Self::Redis(RedisCatalog::new(redis, control)?),
             config::Catalog::Static(nodes) => Self::Static(FixedCatalog::new(nodes.clone())),
             config::Catalog::Rest(rest) => Self::Rest(RestCatalog::new(rest)?),
         })
@@ -58,8 +75,17 @@ impl AnyCatalog {
 impl Catalog for AnyCatalog {
     async fn locate(&self, id: &SandboxId) -> Result<Located, CatalogError> {
         match self {
+            Self::Redis(catalog) => catalog.locate(id).await,
             Self::Static(catalog) => catalog.locate(id).await,
             Self::Rest(catalog) => catalog.locate(id).await,
+        }
+    }
+
+    fn tell(&self, listener: Arc<dyn Listener>) {
+        match self {
+            Self::Redis(catalog) => catalog.tell(listener),
+            Self::Static(catalog) => catalog.tell(listener),
+            Self::Rest(catalog) => catalog.tell(listener),
         }
     }
 }
@@ -69,16 +95,19 @@ impl Catalog for AnyCatalog {
 pub enum AnyResumer {
     /// `kind = "none"`: nobody wakes.
     None,
+    /// `kind = "grpc"`
+    Grpc(GrpcResumer),
     /// `kind = "rest"`
     Rest(RestResumer),
 }
 
 impl AnyResumer {
-    /// Makes the adapter. Needs [`install_tls_provider`].
-    pub fn new(settings: &config::Resume) -> Result<Self, SetupError> {
-        Ok(match &settings.rest {
-            None => Self::None,
-            Some(rest) => Self::Rest(RestResumer::new(rest)?),
+    /// Makes the adapter, whose connections live on `control`. Needs [`install_tls_provider`].
+    pub fn new(settings: &config::Resume, control: &Handle) -> Result<Self, SetupError> {
+        Ok(match &settings.resumer {
+            config::Resumer::None => Self::None,
+            config::Resumer::Grpc(grpc) => Self::Grpc(GrpcResumer::new(grpc, settings.call_timeout, control)?),
+            config::Resumer::Rest(rest) => Self::Rest(RestResumer::new(rest)?),
         })
     }
 }
@@ -94,6 +123,7 @@ impl Resumer for AnyResumer {
                 None => Reason::Unknown,
                 Some(sleep) => sleep.barred.unwrap_or(Reason::AutoResumeOff),
             })),
+            Self::Grpc(resumer) => resumer.resume(wake).await,
             Self::Rest(resumer) => resumer.resume(wake).await,
         }
     }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     entry::{Event, Launch, Policy, Want},
+    lease::Lease,
     ports::Located,
     table,
 };
@@ -20,8 +21,14 @@ impl Table {
     #[expect(clippy::new_without_default, reason = "a benchmark says what it makes")]
     pub fn new() -> Self {
         let hour = Duration::from_hours(1);
-        let policy = Policy { ttl: hour, stale_if_error: hour, negative_ttl: hour, max_held_per_sandbox: usize::MAX };
-        Self(table::Table::new(policy, usize::MAX))
+        let policy = Policy {
+            ttl: hour,
+            ttl_with_push: 60 * hour,
+            stale_if_error: hour,
+            negative_ttl: hour,
+            max_held_per_sandbox: usize::MAX,
+        };
+        Self(table::Table::new(policy, usize::MAX, Lease::new(metrics::Gauge::noop())))
     }
 
     /// The hot path: where a sandbox runs, if that is known.
@@ -37,7 +44,7 @@ impl Table {
     /// Makes a sandbox known as running.
     pub fn settle(&self, id: &SandboxId) {
         if let Some(Launch::Locate { flight }) = self.want(id) {
-            let placement = Placement { node: Node::new("10.0.0.1"), execution: None, access: None };
+            let placement = Placement { node: Node::new("10.0.0.1"), execution: None, access: None, until: None };
             let event = Event::Located { flight, outcome: Ok(Located::Running(placement)) };
             self.0.apply(id, event, Instant::now());
         }

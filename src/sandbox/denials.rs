@@ -3,7 +3,10 @@
 
 use tokio::time::Instant;
 
-use super::entry::{Fresh, Policy, Refusal};
+use super::{
+    entry::{At, Fresh, Policy, Refusal},
+    lease::Term,
+};
 use crate::types::CredentialDigest;
 
 /// Oldest first; bounded, because tokens are the caller's to invent.
@@ -21,7 +24,8 @@ impl Denials {
     const MAX: usize = 16;
 
     pub(crate) fn remember(&mut self, digest: CredentialDigest, refusal: Refusal, fresh: Fresh, policy: &Policy) {
-        let lasts = |denied: &Denied| denied.fresh.lasts(fresh.learned, policy.negative_ttl);
+        let at = At { now: fresh.learned, term: Term::NONE };
+        let lasts = |denied: &Denied| denied.fresh.lasts(at, policy.negative_ttl);
         self.0.retain(|denied| denied.digest != digest && lasts(denied));
         if self.0.len() == Self::MAX {
             self.0.remove(0);
@@ -30,14 +34,8 @@ impl Denials {
     }
 
     /// What these credentials were told since `since`, or recently enough.
-    pub(crate) fn get(
-        &self,
-        digest: CredentialDigest,
-        since: Instant,
-        now: Instant,
-        policy: &Policy,
-    ) -> Option<Refusal> {
-        let serves = |denied: &&Denied| denied.fresh.serves(since, now, policy.negative_ttl);
+    pub(crate) fn get(&self, digest: CredentialDigest, since: Instant, at: At, policy: &Policy) -> Option<Refusal> {
+        let serves = |denied: &&Denied| denied.fresh.serves(since, at, policy.negative_ttl);
         self.0.iter().filter(|denied| denied.digest == digest).find(serves).map(|denied| denied.refusal.clone())
     }
 

@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-pub(crate) use self::event::{Act, Answer, Doubt, Event, Finding, FlightId, Launch, Policy, Refusal, Step, Want};
+pub(crate) use self::event::{Act, Answer, At, Doubt, Event, Finding, FlightId, Launch, Policy, Refusal, Step, Want};
 pub(crate) use self::{
     known::{Fresh, Known},
     phase::{Glance, Phase},
@@ -22,6 +22,7 @@ pub(crate) use self::{
 use super::{
     bell::{Bell, Ending, Place, Ticket},
     denials::Denials,
+    lease::Term,
     ports::{Located, WakeError},
 };
 use crate::types::{Generation, Placement, Reason, Route, Woken};
@@ -60,6 +61,8 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Locating {
     flight: FlightId,
+    /// In which it was asked.
+    term: Term,
     /// When it was first asked.
     since: Instant,
     pub(crate) bell: Bell,
@@ -97,7 +100,7 @@ impl Entry {
                 self.located(flight, Err(()), step, policy)
             }
             Event::NotThere { generation, finding } => self.not_there(generation, finding.doubt(), step, policy),
-            Event::Changed => {
+            Event::Changed | Event::Forget => {
                 self.changed();
                 Act::NONE
             }
@@ -105,10 +108,12 @@ impl Entry {
     }
 
     /// The place, if it may be used without asking: the hot path, which changes nothing.
-    pub(crate) fn route(&self, now: Instant, policy: &Policy) -> Option<&Arc<Route>> {
+    pub(crate) fn route(&self, at: At, policy: &Policy) -> Option<&Arc<Route>> {
         match &self.state {
-            State::Running(known) => known.fresh.filter(|fresh| fresh.is_young(now, policy.ttl)).map(|_| &known.route),
-            State::Locating(locating) => locating.serving(now, policy),
+            State::Running(known) => {
+                known.fresh.filter(|fresh| fresh.is_young(at, policy.ttl_in(fresh.term))).map(|_| &known.route)
+            }
+            State::Locating(locating) => locating.serving(at, policy),
             _ => None,
         }
     }
@@ -129,11 +134,11 @@ impl Entry {
     }
 
     /// Whether it holds nothing that could still be used.
-    pub(crate) fn useless(&self, now: Instant, policy: &Policy) -> bool {
+    pub(crate) fn useless(&self, at: At, policy: &Policy) -> bool {
         match &self.state {
             State::Unknown => true,
             State::Asleep(Asleep { fresh, .. }) | State::Refusing(fresh) | State::Gone(_, fresh) => {
-                !fresh.lasts(now, policy.negative_ttl)
+                !fresh.lasts(at, policy.negative_ttl)
             }
             State::Running(_) | State::Locating(_) | State::Resuming(_) => false,
         }
@@ -150,18 +155,18 @@ impl Entry {
     }
 
     fn decide(&mut self, want: Want<'_>, step: Step, policy: &Policy) -> Act {
-        let Step { now, .. } = step;
+        let (now, at) = (step.now, step.at());
         let room = want.room && (want.parked || self.held() < policy.max_held_per_sandbox);
         if !matches!(self.state, State::Running(_) | State::Locating(_))
-            && let Some(refusal) = self.denials.get(want.digest(), want.since, now, policy)
+            && let Some(refusal) = self.denials.get(want.digest(), want.since, at, policy)
         {
             return Act::refuse(refusal);
         }
-        let serves = |fresh: &Fresh| fresh.serves(want.since, now, policy.negative_ttl);
+        let serves = |fresh: &Fresh| fresh.serves(want.since, at, policy.negative_ttl);
         match &mut self.state {
-            State::Running(known) if known.fresh.is_some_and(|fresh| fresh.serves(want.since, now, policy.ttl)) => {
+            State::Running(known) if known.serves(want.since, at, policy) => {
                 let answer = Answer::Go(known.route.clone());
-                if !known.fresh.is_some_and(|fresh| fresh.wanes(now, policy.ttl)) {
+                if !known.wanes(at, policy) {
                     return Act::answer(answer);
                 }
                 let (locating, launch) = Locating::take_off(Some(known.clone()), None, step);
@@ -185,7 +190,7 @@ impl Entry {
                 act
             }
             State::Resuming(resuming) => resuming.wanted(want, room, step),
-            State::Locating(locating) => match locating.serving(now, policy) {
+            State::Locating(locating) => match locating.serving(at, policy) {
                 Some(route) if !(want.doubts && locating.doubt.is_some()) => Act::answer(Answer::Go(route.clone())),
                 _ if room => Act::answer(Answer::Park(locating.ticket(now))),
                 // Rather from memory than not at all.
@@ -221,26 +226,31 @@ impl Entry {
     }
 
     fn located(&mut self, flight: FlightId, outcome: Result<Located, ()>, step: Step, policy: &Policy) -> Act {
-        let Step { now, serial } = step;
+        let Step { now, serial, .. } = step;
         let State::Locating(locating) = &mut self.state else { return Act::NONE };
         if locating.flight != flight {
             return Act::NONE;
         }
-        let void = locating.changed || locating.overtaken;
+        // The term that it was asked in is over: a change may have been missed since.
+        let missed = !locating.term.holds_in(step.term);
+        let void = locating.changed || locating.overtaken || missed;
         if void && locating.voided < MAX_VOIDED && outcome.is_ok() {
-            locating.flight = FlightId(serial);
+            (locating.flight, locating.term) = (FlightId(serial), step.term);
             (locating.changed, locating.overtaken) = (false, false);
             locating.voided += 1;
             return Act { answer: Answer::None, launch: Some(Launch::Locate { flight: locating.flight }) };
         }
-        let State::Locating(Locating { bell, known, doubt, changed, .. }) = std::mem::take(&mut self.state) else {
+        let State::Locating(Locating { bell, known, doubt, changed, term, .. }) = std::mem::take(&mut self.state)
+        else {
             return Act::NONE;
         };
         // Taken although something changed: good enough for those who wait, for nobody after them.
-        let fresh = |ttl: Duration| Fresh::new(now, if changed { Duration::ZERO } else { ttl });
+        let fresh = |ttl: Duration| Fresh::new(now, if changed || missed { Duration::ZERO } else { ttl }, term);
+        let aging = |ttl: Duration| Fresh::new(now, if changed { Duration::ZERO } else { ttl }, Term::NONE);
         self.state = match outcome {
             Ok(Located::Running(placement)) => {
-                State::Running(Known::confirmed(placement, known, doubt.is_some(), serial, fresh(policy.ttl)))
+                let ttl = lasting(policy.ttl_in(term), &placement, now);
+                State::Running(Known::confirmed(placement, known, doubt.is_some(), serial, fresh(ttl)))
             }
             Ok(Located::Asleep(sleep)) => {
                 State::Asleep(Asleep { sleep: Some(sleep), fresh: fresh(policy.negative_ttl) })
@@ -251,13 +261,13 @@ impl Entry {
                 // A change that was pushed is the last thing heard: nothing serves against it.
                 Some(known) if !changed && known.fresh.is_some() && now < known.confirmed + policy.stale_if_error => {
                     State::Running(Known {
-                        fresh: Some(fresh(policy.ttl.min(policy.outage_ttl()))),
+                        fresh: Some(aging(policy.ttl.min(policy.outage_ttl()))),
                         failing: true,
                         doubted: if doubt.is_some() { Some(now) } else { known.doubted },
                         ..known
                     })
                 }
-                _ => State::Refusing(fresh(policy.outage_ttl())),
+                _ => State::Refusing(aging(policy.outage_ttl())),
             },
         };
         bell.ring(Ending::Told);
@@ -272,9 +282,11 @@ impl Entry {
         step: Step,
         policy: &Policy,
     ) {
-        let Step { now, serial } = step;
+        let Step { now, serial, .. } = step;
         let State::Resuming(resuming) = &mut self.state else { return };
         let Some(at) = resuming.flights.iter().position(|wake| wake.flight == flight) else { return };
+        let term = resuming.flights[at].term;
+        let changed = resuming.changed || !term.holds_in(step.term);
         let (down, ending);
         let landed = match outcome {
             Ok(mut placement) => {
@@ -284,9 +296,10 @@ impl Entry {
                 }
                 let route = Route { placement, generation: Generation(serial), woken: Some(woken) };
                 resuming.ring_all(Ending::Woken);
+                let ttl = lasting(policy.ttl_in(term), &route.placement, now);
                 self.state = State::Running(Known {
                     route: Arc::new(route),
-                    fresh: (!resuming.changed).then(|| Fresh::new(now, policy.ttl)),
+                    fresh: (!changed).then(|| Fresh::new(now, ttl, term)),
                     confirmed: now,
                     failing: false,
                     doubted: None,
@@ -294,9 +307,9 @@ impl Entry {
                 return;
             }
             Err(WakeError::Gone(reason)) => {
-                let ttl = if resuming.changed { Duration::ZERO } else { policy.negative_ttl };
+                let ttl = if changed { Duration::ZERO } else { policy.negative_ttl };
                 resuming.ring_all(Ending::Told);
-                self.state = State::Gone(reason, Fresh::new(now, ttl));
+                self.state = State::Gone(reason, Fresh::new(now, ttl, term));
                 return;
             }
             Err(error) => {
@@ -314,7 +327,7 @@ impl Entry {
                     WakeError::Transitioning | WakeError::Gone(_) => (None, Duration::ZERO),
                 };
                 if let Some(refusal) = refusal {
-                    self.denials.remember(landed.digest, refusal, Fresh::new(now, ttl), policy);
+                    self.denials.remember(landed.digest, refusal, Fresh::new(now, ttl, Term::NONE), policy);
                 }
                 landed
             }
@@ -325,7 +338,7 @@ impl Entry {
             && let State::Resuming(Resuming { asleep, changed, .. }) = std::mem::take(&mut self.state)
         {
             self.state = match (down, changed) {
-                (true, _) => State::Refusing(Fresh::new(now, policy.outage_ttl())),
+                (true, _) => State::Refusing(Fresh::new(now, policy.outage_ttl(), Term::NONE)),
                 (false, true) => State::Unknown,
                 (false, false) => State::Asleep(asleep),
             };
@@ -370,12 +383,26 @@ impl Entry {
     }
 }
 
+/// How long the place may be used that was told at `now`: the catalog may have said when it ends.
+fn lasting(ttl: Duration, placement: &Placement, now: Instant) -> Duration {
+    placement.until.map_or(ttl, |until| ttl.min(until.saturating_duration_since(now)))
+}
+
 impl Locating {
     fn take_off(known: Option<Known>, doubt: Option<Doubt>, step: Step) -> (Self, Launch) {
         let flight = FlightId(step.serial);
         let since = step.now;
-        let locating =
-            Self { flight, since, bell: Bell::new(), known, doubt, overtaken: false, changed: false, voided: 0 };
+        let locating = Self {
+            flight,
+            term: step.term,
+            since,
+            bell: Bell::new(),
+            known,
+            doubt,
+            overtaken: false,
+            changed: false,
+            voided: 0,
+        };
         (locating, Launch::Locate { flight })
     }
 
@@ -387,11 +414,11 @@ impl Locating {
 
     /// The known place, where it may still be used: the lookup came ahead of its end, or the catalog fails or
     /// is slow, and it serves from memory meanwhile.
-    fn serving(&self, now: Instant, policy: &Policy) -> Option<&Arc<Route>> {
+    fn serving(&self, at: At, policy: &Policy) -> Option<&Arc<Route>> {
+        let now = at.now;
         let known = self.known.as_ref().filter(|_| self.doubt != Some(Doubt::Place))?;
         let slow = now >= self.since + SLOW && known.outlives_slowness(now, policy);
-        let serves =
-            slow || known.fresh.is_some_and(|fresh| fresh.lasts(now, policy.ttl)) || known.outlives_outage(now, policy);
+        let serves = slow || known.lasts(at, policy) || known.outlives_outage(now, policy);
         serves.then_some(&known.route)
     }
 }

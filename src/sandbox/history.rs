@@ -145,6 +145,7 @@ enum News {
     Lost,
     NotThere(Generation, Cause),
     Changed,
+    Forget,
 }
 
 impl News {
@@ -156,6 +157,7 @@ impl News {
             Event::Lost { .. } => Self::Lost,
             Event::NotThere { generation, finding } => Self::NotThere(*generation, Cause::of_finding(*finding)),
             Event::Changed => Self::Changed,
+            Event::Forget => Self::Forget,
         }
     }
 
@@ -192,7 +194,8 @@ impl News {
             Self::NotThere(generation, cause) => {
                 (before.generation == Some(*generation)).then_some((What::NotThere, *cause))
             }
-            Self::Changed => Some((What::Forgotten, Cause::Operator)),
+            Self::Forget => Some((What::Forgotten, Cause::Operator)),
+            Self::Changed => (before.phase != after.phase).then_some((What::Forgotten, Cause::Catalog)),
         }
     }
 }

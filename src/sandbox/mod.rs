@@ -12,6 +12,7 @@ mod flight;
 mod held;
 mod history;
 mod hold;
+mod lease;
 pub mod ports;
 mod resolver;
 mod slot;

@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
+pub use super::lease::{Lease, Watcher};
 use crate::types::{Access, Credentials, Placement, Reason, SandboxId};
 
 /// Where a sandbox is, as the catalog tells it.
@@ -35,6 +36,19 @@ pub struct CatalogError(pub String);
 pub trait Catalog: Send + Sync + 'static {
     /// Asks once. The resolver bounds the time.
     fn locate(&self, id: &SandboxId) -> impl Future<Output = Result<Located, CatalogError>> + Send;
+
+    /// Tells from now on what changes, if it can. Called once, before anything is asked.
+    fn tell(&self, _listener: Arc<dyn Listener>) {}
+}
+
+/// Whoever wants to hear of changes.
+pub trait Listener: Send + Sync + 'static {
+    /// Something about this sandbox changed: what was said of it before is void. For names that nobody asked for,
+    /// too, and for those that are no sandbox's. It takes no time and never waits.
+    fn changed(&self, sandbox: &str);
+
+    /// How the catalog lets it know whether every change is told.
+    fn lease(&self) -> &Arc<Lease>;
 }
 
 /// A request to wake a sandbox.

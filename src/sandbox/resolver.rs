@@ -12,6 +12,7 @@ use super::{
     flight,
     held::Held,
     hold::Hold,
+    lease::Lease,
     ports::{Catalog, CatalogError, Resumer},
     table::{By, Table},
     view::{Page, Summary, View},
@@ -40,7 +41,7 @@ pub(crate) struct Limits {
 
 /// Finds and wakes sandboxes; one for all workers.
 pub(crate) struct Resolver<C, R> {
-    pub(super) table: Table,
+    pub(super) table: Arc<Table>,
     pub(super) catalog: C,
     pub(super) resumer: R,
     pub(super) limits: ArcSwap<Limits>,
@@ -111,7 +112,9 @@ impl From<super::entry::Refusal> for Unresolved {
 
 impl<C: Catalog, R: Resumer> Resolver<C, R> {
     pub(crate) fn new(catalog: C, resumer: R, limits: Limits, metrics: Arc<Metrics>, control: Handle) -> Arc<Self> {
-        let table = Table::new(limits.policy.clone(), limits.max_entries);
+        let lease = Lease::new(metrics.catalog_push_up.clone());
+        let table = Arc::new(Table::new(limits.policy.clone(), limits.max_entries, lease));
+        catalog.tell(table.clone());
         let held = Held::new(limits.max_held, metrics.held_requests.clone());
         let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
         let limits = ArcSwap::from_pointee(limits);
@@ -194,7 +197,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
 
     /// Makes whatever is known of a sandbox stale: the next request asks. Whether anything was known.
     pub(crate) fn forget(&self, sandbox: &SandboxId) -> bool {
-        self.table.apply(sandbox, Event::Changed, Instant::now()).is_some()
+        self.table.apply(sandbox, Event::Forget, Instant::now()).is_some()
     }
 
     /// Asks the catalog for a sandbox that there can hardly be: any answer says that it is there.

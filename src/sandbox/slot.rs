@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tokio::time::Instant;
-
 use super::{
-    entry::{Act, Entry, Event, Launch, Policy, Step},
+    entry::{Act, At, Entry, Event, Launch, Policy, Step},
     history::History,
 };
 
@@ -52,8 +50,8 @@ impl Slot {
     }
 
     /// Whether it holds nothing that could still be used, be it only to tell an operator what became of a sandbox.
-    pub(crate) fn useless(&self, now: Instant, policy: &Policy) -> bool {
-        self.entry.useless(now, policy) && !self.history.tells_of_a_sandbox()
+    pub(crate) fn useless(&self, at: At, policy: &Policy) -> bool {
+        self.entry.useless(at, policy) && !self.history.tells_of_a_sandbox()
     }
 
     pub(crate) fn wanted(&self) -> u64 {
@@ -76,6 +74,6 @@ mod tests {
     /// There may be a million of them: what one costs is not to grow unseen.
     #[test]
     fn a_slot_is_small() {
-        assert_eq!(size_of::<Slot>(), 240);
+        assert_eq!(size_of::<Slot>(), 248);
     }
 }

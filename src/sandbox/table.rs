@@ -2,7 +2,10 @@
 //! what nobody waits for goes when it gets crowded.
 
 use std::{
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -11,7 +14,9 @@ use dashmap::{DashMap, Entry as Place};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    entry::{Act, Event, Policy, Step},
+    entry::{Act, At, Event, Policy, Step},
+    lease::Lease,
+    ports::Listener,
     slot::Slot,
     view::{Moment, View},
 };
@@ -30,6 +35,7 @@ pub(crate) struct Table {
     entries: AtomicUsize,
     born: Instant,
     crowded: Notify,
+    lease: Arc<Lease>,
 }
 
 const SHARDS: usize = 256;
@@ -37,7 +43,7 @@ const SHARDS: usize = 256;
 const IDLE: Duration = Duration::from_mins(10);
 
 impl Table {
-    pub(crate) fn new(policy: Policy, max_entries: usize) -> Self {
+    pub(crate) fn new(policy: Policy, max_entries: usize, lease: Lease) -> Self {
         Self {
             // Many small shards: a sweep locks one at a time, and a worker that reads it waits.
             map: DashMap::with_shard_amount(SHARDS),
@@ -47,6 +53,7 @@ impl Table {
             entries: AtomicUsize::new(0),
             born: Instant::now(),
             crowded: Notify::new(),
+            lease: Arc::new(lease),
         }
     }
 
@@ -61,17 +68,17 @@ impl Table {
 
     /// The hot path: where the sandbox is, if that may be used unasked. One shard, read-locked. Each request
     /// begins here, and is counted here.
-    pub(crate) fn route(&self, id: &SandboxId, now: Instant) -> Option<std::sync::Arc<Route>> {
+    pub(crate) fn route(&self, id: &SandboxId, now: Instant) -> Option<Arc<Route>> {
         let slot = self.map.get(id)?;
         slot.count_request();
-        let route = slot.entry.route(now, &self.policy.load())?.clone();
+        let route = slot.entry.route(self.at(now), &self.policy.load())?.clone();
         slot.touch(self.millis(now));
         Some(route)
     }
 
     /// Applies the event under the shard's lock. Only a want makes an entry.
     pub(crate) fn apply(&self, id: &SandboxId, event: Event<'_>, now: Instant) -> Option<Act> {
-        let step = Step { now, serial: self.serial.fetch_add(1, Relaxed) };
+        let step = Step { now, serial: self.serial.fetch_add(1, Relaxed), term: self.lease.term(now) };
         let at = self.millis(now);
         if !matches!(event, Event::Wanted(_)) {
             return Some(self.map.get_mut(id)?.apply(event, step, &self.policy.load(), at));
@@ -95,6 +102,10 @@ impl Table {
         self.map.get(id).map(|slot| View::of(id, &slot, moment))
     }
 
+    fn at(&self, now: Instant) -> At {
+        At { now, term: self.lease.term(now) }
+    }
+
     fn moment(&self, now: Instant) -> Moment {
         Moment { now, at: self.millis(now), clock: SystemTime::now() }
     }
@@ -107,8 +118,8 @@ impl Table {
     /// Forgets what is of no use any more, ids that nobody has and sandboxes that nobody wants; when crowded, also
     /// what is: negatives first, then the routes unused the longest. Never an entry that somebody waits for.
     pub(crate) fn sweep(&self, now: Instant) {
-        let policy = self.policy.load();
-        self.forget(|slot| slot.useless(now, &policy) || self.idle(slot, now) > IDLE);
+        let (policy, at) = (self.policy.load(), self.at(now));
+        self.forget(|slot| slot.useless(at, &policy) || self.idle(slot, now) > IDLE);
         if self.entries.load(Relaxed) < self.crowded_at() {
             return;
         }
@@ -152,6 +163,20 @@ impl Table {
     }
 }
 
+impl Listener for Table {
+    fn changed(&self, sandbox: &str) {
+        let now = Instant::now();
+        if let Some(mut slot) = self.map.get_mut(sandbox) {
+            let step = Step { now, serial: self.serial.fetch_add(1, Relaxed), term: self.lease.term(now) };
+            slot.apply(Event::Changed, step, &self.policy.load(), self.millis(now));
+        }
+    }
+
+    fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,8 +191,14 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn table(max_entries: usize) -> Table {
-        let policy = Policy { ttl: SECOND, stale_if_error: SECOND, negative_ttl: SECOND, max_held_per_sandbox: 10 };
-        Table::new(policy, max_entries)
+        let policy = Policy {
+            ttl: SECOND,
+            ttl_with_push: 60 * SECOND,
+            stale_if_error: SECOND,
+            negative_ttl: SECOND,
+            max_held_per_sandbox: 10,
+        };
+        Table::new(policy, max_entries, Lease::new(metrics::Gauge::noop()))
     }
 
     fn id(n: usize) -> SandboxId {
@@ -200,7 +231,7 @@ mod tests {
     }
 
     fn running() -> Located {
-        Located::Running(Placement { node: Node::new("10.0.0.1"), execution: None, access: None })
+        Located::Running(Placement { node: Node::new("10.0.0.1"), execution: None, access: None, until: None })
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, process::Command};
 
-use client_proxy::config::{Catalog, Config, Environment};
+use client_proxy::config::{Catalog, Config, Environment, Resumer};
 
 pub(crate) const FILE: &str = include_str!("../../config/edge.toml");
 
@@ -30,7 +30,7 @@ fn it_finds_and_wakes_by_the_api_with_the_variables_that_its_head_names() {
     let Config { server, admin, catalog, resume, .. } = loaded.unwrap_or_else(|faults| panic!("{faults}")).config;
     assert_eq!(server.domains, ["sandbox.example.com"]);
     assert_eq!(admin.token.expect("a token").expose(), b"s3cret-2");
-    let (Catalog::Rest(catalog), Some(resume)) = (catalog, resume.rest) else { panic!("not by the API") };
+    let (Catalog::Rest(catalog), Resumer::Rest(resume)) = (catalog, resume.resumer) else { panic!("not by the API") };
     for (url, key) in [(catalog.url, catalog.api_key), (resume.url, resume.api_key)] {
         assert_eq!((url.as_str(), key.expose()), ("http://api.internal:3000/", &b"s3cret-1"[..]));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client_proxy::{
-    config::{AccessLog, Catalog, Config, Fault, Faults, Loaded, LogFormat, Mode, Place, UpstreamProtocol},
+    config::{AccessLog, Catalog, Config, Fault, Faults, Loaded, LogFormat, Mode, Place, Resumer, UpstreamProtocol},
     types::{Node, Port, SandboxId},
 };
 
@@ -107,7 +107,7 @@ fn nothing_written_means_the_defaults() {
         assert!(admin.token.is_none());
         assert!(matches!(catalog, Catalog::Static(nodes) if nodes.is_empty()));
         assert_eq!((cache.ttl, cache.stale_if_error), (secs(1), secs(60)));
-        assert!(resume.rest.is_none());
+        assert!(matches!(resume.resumer, Resumer::None));
         assert_eq!((resume.max_held, resume.max_held_per_sandbox), (10_000, 2000));
         assert_eq!((upstream.mode, upstream.protocol), (Mode::Node, UpstreamProtocol::Auto));
         assert_eq!(upstream.response_header_timeout, None);
@@ -189,7 +189,7 @@ fn rest_tables_arrive_where_they_are_chosen() {
     assert_eq!(catalog.url.as_str(), "https://api.example.com/v1");
     assert_eq!(catalog.api_key.expose(), b"abc!");
     assert_eq!((catalog.timeout, catalog.node_pointer.as_str()), (secs(5), "/a~1b"));
-    let resume = config.resume.rest.expect("chosen");
+    let Resumer::Rest(resume) = config.resume.resumer else { panic!("not chosen") };
     assert_eq!(resume.api_key.expose(), b"${KEY}");
     assert_eq!((resume.sandbox_timeout, resume.node_pointer.as_str()), (secs(600), "/a~1b"));
 }
@@ -206,7 +206,8 @@ fn a_resumer_alone_takes_the_pointer_of_the_catalog_table_and_nothing_else_of_it
         node_pointer = "/node"
     "#;
     let loaded = load(file, &[]);
-    assert_eq!(loaded.config.resume.rest.expect("chosen").node_pointer, "/node");
+    let Resumer::Rest(resume) = loaded.config.resume.resumer else { panic!("not chosen") };
+    assert_eq!(resume.node_pointer, "/node");
     assert!(loaded.effective.contains("[catalog.rest]\nnode_pointer = \"/node\"\n"));
     assert!(!loaded.effective.contains("nonsense"));
 }
@@ -233,7 +234,7 @@ fn variables_override_the_file() {
     assert_eq!(config.resume.hold_timeout, secs(20));
     assert_eq!(config.admin.token.expect("set").expose(), b"0123");
     assert!(matches!(config.catalog, Catalog::Rest(rest) if rest.api_key.expose() == b"1979"));
-    assert_eq!(config.resume.rest.expect("chosen").api_key.expose(), b"a${b}");
+    assert!(matches!(config.resume.resumer, Resumer::Rest(rest) if rest.api_key.expose() == b"a${b}"));
 }
 
 #[test]
@@ -241,7 +242,7 @@ fn a_variable_for_a_table_replaces_it_and_one_for_a_key_adds_to_it() {
     let file = "[catalog.static]\na = '10.0.0.1'\nb = '10.0.0.2'";
     let ids = |env: &[(&str, &str)]| match load(file, env).config.catalog {
         Catalog::Static(nodes) => nodes.keys().map(ToString::to_string).collect::<String>(),
-        Catalog::Rest(_) => panic!("not chosen"),
+        other => panic!("not chosen: {other:?}"),
     };
     let table = ("CLIENT_PROXY__CATALOG__STATIC", "{ c = '10.0.0.3' }");
     let key = ("CLIENT_PROXY__CATALOG__STATIC__D", "10.0.0.4");

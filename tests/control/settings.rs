@@ -9,6 +9,8 @@ use client_proxy::{
     types::{Node, Secret},
 };
 
+use tokio::runtime::Handle;
+
 use super::{
     CONNECT, GET, KEY, PAUSED, id, open,
     scripted_http::{ScriptedHttp, Step},
@@ -38,7 +40,7 @@ async fn the_configuration_chooses_the_adapter() {
     install_tls_provider();
     let node = Node::new("10.0.0.5").expect("a node");
     let fixed = config::Catalog::Static(BTreeMap::from([(id(), node)]));
-    let catalog = AnyCatalog::new(&fixed).expect("a catalog");
+    let catalog = AnyCatalog::new(&fixed, &Handle::current()).expect("a catalog");
     assert!(matches!(catalog.locate(&id()).await, Ok(Located::Running(_))));
 
     let server = ScriptedHttp::start([Step::on(GET).json(200, PAUSED), Step::on(CONNECT).json(409, "{}")]).await;
@@ -49,24 +51,24 @@ async fn the_configuration_chooses_the_adapter() {
         timeout: Duration::from_secs(5),
         node_pointer: "/nodeIP".into(),
     });
-    let catalog = AnyCatalog::new(&rest).expect("a catalog");
+    let catalog = AnyCatalog::new(&rest, &Handle::current()).expect("a catalog");
     assert!(matches!(catalog.locate(&id()).await, Ok(Located::Asleep(_))));
 
     let mut settings = config::Resume {
-        rest: None,
+        resumer: config::Resumer::None,
         hold_timeout: Duration::from_secs(50),
         call_timeout: Duration::from_mins(2),
         max_held: 10,
         max_held_per_sandbox: 10,
     };
-    assert!(matches!(AnyResumer::new(&settings), Ok(AnyResumer::None)));
-    settings.rest = Some(config::RestResume {
+    assert!(matches!(AnyResumer::new(&settings, &Handle::current()), Ok(AnyResumer::None)));
+    settings.resumer = config::Resumer::Rest(config::RestResume {
         url: base,
         api_key: Secret::new(KEY),
         sandbox_timeout: Duration::from_mins(5),
         node_pointer: "/nodeIP".into(),
     });
-    let resumer = AnyResumer::new(&settings).expect("a resumer");
+    let resumer = AnyResumer::new(&settings, &Handle::current()).expect("a resumer");
     let outcome = resumer.resume(&wake(open(), 80, None, None)).await;
     assert!(matches!(outcome, Err(WakeError::Transitioning)), "{outcome:?}");
 }

@@ -76,7 +76,7 @@ impl Detail {
     }
 
     pub(super) fn placement(self) -> Placement {
-        Placement { node: self.node, execution: self.started_at, access: Some(self.locks.into()) }
+        Placement { node: self.node, execution: self.started_at, access: Some(self.locks.into()), until: None }
     }
 }
 

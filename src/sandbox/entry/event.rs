@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::{
     sandbox::{
         bell::{Bell, Ticket},
+        lease::Term,
         ports::{Located, Sleep, WakeError},
     },
     types::{CredentialDigest, Credentials, Denial, Generation, Placement, Reason, Route},
@@ -15,8 +16,10 @@ use crate::{
 /// The limits that the decisions depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
-    /// How long a running sandbox's place is used unasked.
+    /// How long a running sandbox's place is used unasked where nobody tells of changes.
     pub(crate) ttl: Duration,
+    /// The same where every change is told.
+    pub(crate) ttl_with_push: Duration,
     /// How long a known place outlives a catalog outage.
     pub(crate) stale_if_error: Duration,
     /// How long a refusal is remembered.
@@ -26,6 +29,11 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
+    /// How long a running sandbox's place is used unasked that was asked for in this term.
+    pub(crate) fn ttl_in(&self, term: Term) -> Duration {
+        if term == Term::NONE { self.ttl } else { self.ttl_with_push }
+    }
+
     /// Outages are forgotten sooner than facts: the control plane may be back.
     pub(crate) fn outage_ttl(&self) -> Duration {
         self.negative_ttl.min(Duration::from_secs(1))
@@ -41,6 +49,20 @@ pub(crate) struct FlightId(pub(crate) u64);
 pub(crate) struct Step {
     pub(crate) now: Instant,
     pub(crate) serial: u64,
+    pub(crate) term: Term,
+}
+
+impl Step {
+    pub(crate) fn at(self) -> At {
+        At { now: self.now, term: self.term }
+    }
+}
+
+/// A moment, and the term that it falls into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub(crate) now: Instant,
+    pub(crate) term: Term,
 }
 
 /// One request that wants the sandbox.
@@ -113,8 +135,10 @@ pub(crate) enum Event<'a> {
     Lost { flight: FlightId },
     /// The place of this generation does not have it, or its port.
     NotThere { generation: Generation, finding: Finding },
-    /// The control plane says that something about it changed.
+    /// The catalog says that something about it changed.
     Changed,
+    /// An operator wants it to be asked about again.
+    Forget,
 }
 
 /// Why a request does not get its sandbox.

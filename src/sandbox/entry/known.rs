@@ -4,8 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::Policy;
-use crate::types::{Generation, Placement, Route};
+use super::{At, Policy};
+use crate::{
+    sandbox::lease::Term,
+    types::{Generation, Placement, Route},
+};
 
 /// How long something that was learned may be used. `longest` is what the policy allows now: a time that was
 /// shortened since counts at once, one that was lengthened only for what is learned from then on.
@@ -13,32 +16,34 @@ use crate::types::{Generation, Placement, Route};
 pub(crate) struct Fresh {
     pub(crate) learned: Instant,
     ttl: Duration,
+    /// In which it was asked for; it counts no longer than this goes on.
+    pub(crate) term: Term,
 }
 
 impl Fresh {
-    pub(crate) fn new(now: Instant, ttl: Duration) -> Self {
-        Self { learned: now, ttl }
+    pub(crate) fn new(now: Instant, ttl: Duration, term: Term) -> Self {
+        Self { learned: now, ttl, term }
     }
 
     /// Whether it may be used unasked, by whoever comes.
-    pub(crate) fn lasts(self, now: Instant, longest: Duration) -> bool {
-        self.age(now) < self.ttl.min(longest)
+    pub(crate) fn lasts(self, at: At, longest: Duration) -> bool {
+        self.term.holds_in(at.term) && self.age(at.now) < self.ttl.min(longest)
     }
 
     /// Whether the last quarter of its time is still to come.
-    pub(crate) fn is_young(self, now: Instant, longest: Duration) -> bool {
-        self.age(now) < self.ttl.min(longest) / 4 * 3
+    pub(crate) fn is_young(self, at: At, longest: Duration) -> bool {
+        self.term.holds_in(at.term) && self.age(at.now) < self.ttl.min(longest) / 4 * 3
     }
 
     /// Whether it is in the last quarter of its time: worth asking while it still serves, so that a busy
     /// sandbox's requests never wait for a lookup.
-    pub(crate) fn wanes(self, now: Instant, longest: Duration) -> bool {
-        self.lasts(now, longest) && !self.is_young(now, longest)
+    pub(crate) fn wanes(self, at: At, longest: Duration) -> bool {
+        self.lasts(at, longest) && !self.is_young(at, longest)
     }
 
     /// Whether it is good enough for somebody who asks since `since`.
-    pub(crate) fn serves(self, since: Instant, now: Instant, longest: Duration) -> bool {
-        self.lasts(now, longest) || self.learned >= since
+    pub(crate) fn serves(self, since: Instant, at: At, longest: Duration) -> bool {
+        self.lasts(at, longest) || self.learned >= since
     }
 
     fn age(self, now: Instant) -> Duration {
@@ -84,6 +89,21 @@ impl Known {
         };
         let route = Arc::new(Route { placement, generation, woken });
         Self { route, fresh: Some(fresh), confirmed: fresh.learned, failing: false, doubted }
+    }
+
+    /// Whether it may be used unasked, by whoever comes.
+    pub(crate) fn lasts(&self, at: At, policy: &Policy) -> bool {
+        self.fresh.is_some_and(|fresh| fresh.lasts(at, policy.ttl_in(fresh.term)))
+    }
+
+    /// Whether it is good enough for somebody who asks since `since`.
+    pub(crate) fn serves(&self, since: Instant, at: At, policy: &Policy) -> bool {
+        self.fresh.is_some_and(|fresh| fresh.serves(since, at, policy.ttl_in(fresh.term)))
+    }
+
+    /// Whether it is worth asking while it still serves.
+    pub(crate) fn wanes(&self, at: At, policy: &Policy) -> bool {
+        self.fresh.is_some_and(|fresh| fresh.wanes(at, policy.ttl_in(fresh.term)))
     }
 
     /// Whether it serves while the catalog, which failed last time, is asked again.

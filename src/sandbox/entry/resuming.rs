@@ -8,6 +8,7 @@ use super::{Act, Answer, FlightId, Fresh, Launch, Refusal, Step, Want};
 use crate::{
     sandbox::{
         bell::{Bell, Ending},
+        lease::Term,
         ports::Sleep,
     },
     types::CredentialDigest,
@@ -42,6 +43,8 @@ pub(crate) struct WakeFlight {
     pub(crate) digest: CredentialDigest,
     pub(crate) bell: Bell,
     pub(crate) since: Instant,
+    /// In which it was asked.
+    pub(crate) term: Term,
 }
 
 impl Asleep {
@@ -83,7 +86,7 @@ impl Resuming {
         let bell = Bell::new();
         let ticket = bell.ticket().for_wake();
         let launch = Launch::Resume { flight, sleep: self.asleep.sleep.clone(), bell: bell.clone() };
-        self.flights.push(WakeFlight { flight, digest: want.digest(), bell, since: step.now });
+        self.flights.push(WakeFlight { flight, digest: want.digest(), bell, since: step.now, term: step.term });
         Act { answer: Answer::Park(ticket), launch: Some(launch) }
     }
 

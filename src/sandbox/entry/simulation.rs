@@ -32,6 +32,7 @@ fn random_policy(rng: &mut Rng) -> Policy {
     let ms = Duration::from_millis;
     Policy {
         ttl: ms([0, 20, 1000][rng.usize(..3)]),
+        ttl_with_push: ms([0, 500, 10_000][rng.usize(..3)]),
         stale_if_error: ms([0, 500, 60_000][rng.usize(..3)]),
         negative_ttl: ms([0, 30, 1000][rng.usize(..3)]),
         max_held_per_sandbox: [3, 10, 1000][rng.usize(..3)],
@@ -46,8 +47,11 @@ struct World {
     callers: Vec<Credentials>,
     now: Instant,
     serial: u64,
-    /// Bumped by every pushed change: an answer asked for earlier is out of date.
+    term: Term,
+    /// Bumped by every change, be it pushed or missed between two terms: an answer asked for earlier is out of date.
     epoch: u64,
+    /// The last that was pushed.
+    pushed: u64,
     flying: Vec<Flying>,
     waiters: VecDeque<Waiter>,
     /// The catalog fails now and then; otherwise answers must be up to date.
@@ -85,7 +89,9 @@ impl World {
             callers,
             now: start,
             serial: 0,
+            term: if rng.bool() { Term::of(1) } else { Term::NONE },
             epoch: 0,
+            pushed: 0,
             flying: Vec::new(),
             waiters: VecDeque::new(),
             reported: None,
@@ -98,7 +104,7 @@ impl World {
     fn apply(&mut self, event: Event<'_>) -> Act {
         self.log.push(format!("{event:?}"));
         self.serial += 1;
-        let step = Step { now: self.now, serial: self.serial };
+        let step = Step { now: self.now, serial: self.serial, term: self.term };
         let act = self.history.apply(&mut self.entry, event, step, &self.policy, self.serial);
         match &act.launch {
             Some(Launch::Locate { flight }) => {
@@ -142,7 +148,9 @@ impl World {
                 assert!(room && (parked || held < self.policy.max_held_per_sandbox), "parked beyond the bound");
                 self.waiters.push_back(Waiter { ticket, caller, since, wakes });
             }
-            Answer::Go(route) => self.check_route(&route),
+            Answer::Go(route) => {
+                self.check_route(&route, since, room && (parked || held < self.policy.max_held_per_sandbox))
+            }
             Answer::Refuse(Refusal::TooManyHeld) => {
                 assert!(!room || (!parked && held >= self.policy.max_held_per_sandbox), "refused below the bound");
                 assert!(act.launch.is_none(), "a call on behalf of a refused request");
@@ -158,15 +166,20 @@ impl World {
         }
     }
 
-    /// No route is handed out that was asked for before the last pushed change.
-    fn check_route(&self, route: &Route) {
+    /// No route is handed out that was asked for before the last change; but where that was missed, to those who
+    /// began to wait before the answer came, or while the catalog is slow, or where
+    /// there is no room to wait.
+    fn check_route(&self, route: &Route, since: Instant, room: bool) {
         let epoch: u64 = route.placement.execution.as_deref().and_then(|text| text.parse().ok()).expect("an epoch");
         if let Some((generation, at)) = self.reported
             && route.generation == generation
         {
             assert!(self.outages || self.answered > at, "a place that was found empty, and not asked about since");
         }
-        assert!(self.outages || epoch == self.epoch, "a stale route: told in {epoch}, now {}", self.epoch);
+        let slow = matches!(&self.entry.state, State::Locating(locating) if self.now >= locating.since + SLOW);
+        let in_time = self.entry.known().is_some_and(|known| known.confirmed >= since);
+        let missed = epoch >= self.pushed && (in_time || slow || !room);
+        assert!(self.outages || missed || epoch == self.epoch, "a stale route: told in {epoch}, now {}", self.epoch);
     }
 
     fn land(&mut self) {
@@ -220,7 +233,7 @@ impl World {
 
     fn placement(&mut self, epoch: u64) -> Placement {
         let node = Node::new(["10.0.0.1", "10.0.0.2"][self.rng.usize(..2)]);
-        Placement { node, execution: Some(epoch.to_string().into()), access: None }
+        Placement { node, execution: Some(epoch.to_string().into()), access: None, until: None }
     }
 
     /// Beyond so many void answers the machine takes one that is out of date, on purpose.
@@ -233,7 +246,18 @@ impl World {
             return;
         }
         self.epoch += 1;
+        self.pushed = self.epoch;
         self.apply(Event::Changed);
+    }
+
+    /// One term ends and another begins; a change in between was told to nobody.
+    fn miss(&mut self) {
+        if self.takes_anything() || self.term == Term::NONE {
+            return;
+        }
+        self.epoch += 1;
+        self.now += Duration::from_millis(1);
+        self.term = Term::of(u32::try_from(self.epoch).expect("a small number") + 1);
     }
 
     fn stale_news(&mut self) {
@@ -301,9 +325,9 @@ impl World {
                 |flying: &Flying| matches!(flying, Flying::Lookup { flight, .. } if *flight == locating.flight);
             assert!(self.flying.iter().any(in_air), "waiting for a lookup that nobody makes");
         }
-        if let Some(route) = self.entry.route(self.now, &self.policy) {
-            self.check_route(route);
-            let old = |known: &Known| !known.failing && self.now >= known.confirmed + self.policy.ttl;
+        if let Some(route) = self.entry.route(At { now: self.now, term: self.term }, &self.policy) {
+            self.check_route(route, self.now, true);
+            let old = |known: &Known| !known.failing && self.now >= known.confirmed + self.policy.ttl_in(self.term);
             assert!(!matches!(&self.entry.state, State::Running(known) if old(known)), "used for too long");
         }
         if let State::Resuming(resuming) = &self.entry.state {
@@ -345,6 +369,7 @@ impl World {
             }
             8..12 => self.land(),
             12 => self.push(),
+            17 => self.miss(),
             13 => self.not_there(),
             14 => self.stale_news(),
             15 if !self.waiters.is_empty() => {

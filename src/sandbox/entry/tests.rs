@@ -19,12 +19,19 @@ struct Stage {
     policy: Policy,
     now: Instant,
     serial: u64,
+    term: Term,
 }
 
 impl Stage {
     fn new() -> Self {
-        let policy = Policy { ttl: SECOND, stale_if_error: MINUTE, negative_ttl: SECOND, max_held_per_sandbox: 100 };
-        Self { entry: Entry::default(), policy, now: Instant::now(), serial: 0 }
+        let policy = Policy {
+            ttl: SECOND,
+            ttl_with_push: 60 * SECOND,
+            stale_if_error: MINUTE,
+            negative_ttl: SECOND,
+            max_held_per_sandbox: 100,
+        };
+        Self { entry: Entry::default(), policy, now: Instant::now(), serial: 0, term: Term::NONE }
     }
 
     /// An entry whose first lookup said this, a moment ago.
@@ -37,7 +44,11 @@ impl Stage {
 
     fn on(&mut self, event: Event<'_>) -> Act {
         self.serial += 1;
-        self.entry.on(event, Step { now: self.now, serial: self.serial }, &self.policy)
+        self.entry.on(event, Step { now: self.now, serial: self.serial, term: self.term }, &self.policy)
+    }
+
+    fn at(&self) -> At {
+        At { now: self.now, term: self.term }
     }
 
     fn want(&mut self, credentials: &Credentials) -> Act {
@@ -74,7 +85,7 @@ fn owner() -> Credentials {
 }
 
 fn at(node: &str, execution: &str) -> Placement {
-    Placement { node: Node::new(node), execution: Some(execution.into()), access: None }
+    Placement { node: Node::new(node), execution: Some(execution.into()), access: None, until: None }
 }
 
 fn asleep() -> Located {
@@ -135,17 +146,17 @@ fn a_busy_route_is_asked_for_ahead_of_its_end_and_nobody_waits() {
     let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
     let generation = stage.route().generation;
     stage.now += SECOND * 7 / 10;
-    assert!(stage.entry.route(stage.now, &stage.policy).is_some());
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_some());
     stage.now += SECOND / 10;
-    assert!(stage.entry.route(stage.now, &stage.policy).is_none(), "somebody must come and ask");
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_none(), "somebody must come and ask");
     let act = stage.want(&owner());
     assert!(matches!(act.answer, Answer::Go(_)));
     let flight = located_flight(&act);
-    assert!(stage.entry.route(stage.now, &stage.policy).is_some(), "the others go on");
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_some(), "the others go on");
     assert!(matches!(stage.want(&owner()), Act { answer: Answer::Go(_), launch: None }));
     stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
     stage.now += SECOND * 7 / 10;
-    assert_eq!(stage.entry.route(stage.now, &stage.policy).map(|route| route.generation), Some(generation));
+    assert_eq!(stage.entry.route(stage.at(), &stage.policy).map(|route| route.generation), Some(generation));
 }
 
 #[test]
@@ -154,21 +165,21 @@ fn shorter_times_hold_for_what_is_known_and_longer_ones_for_what_is_learned() {
     let mut stage = Stage::knowing(Located::Running(at("10.0.0.1", "a")));
     stage.policy.ttl = MINUTE;
     stage.now += SECOND / 2;
-    assert!(stage.entry.route(stage.now, &stage.policy).is_some());
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_some());
     stage.policy.ttl = short;
-    assert!(stage.entry.route(stage.now, &stage.policy).is_none());
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_none());
     let flight = located_flight(&stage.want(&owner()));
     stage.policy.ttl = MINUTE;
     stage.on(Event::Located { flight, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });
     stage.now += SECOND * 2;
-    assert!(stage.entry.route(stage.now, &stage.policy).is_some());
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_some());
     for located in [Located::Gone(Reason::Killed), asleep()] {
         let mut stage = Stage::knowing(located);
         stage.policy.negative_ttl = MINUTE;
         stage.now += SECOND / 2;
-        assert!(!stage.entry.useless(stage.now, &stage.policy));
+        assert!(!stage.entry.useless(stage.at(), &stage.policy));
         stage.policy.negative_ttl = short;
-        assert!(stage.entry.useless(stage.now, &stage.policy));
+        assert!(stage.entry.useless(stage.at(), &stage.policy));
         located_flight(&stage.want(&owner()));
     }
 }
@@ -183,10 +194,10 @@ fn a_slow_catalog_is_waited_for_a_moment_and_then_what_is_known_serves() {
     // One waits; those for whom there is no room are served rather than refused.
     assert!(matches!(stage.want(&owner()).answer, Answer::Go(_)));
     stage.now += SLOW;
-    assert!(stage.entry.route(stage.now, &stage.policy).is_some());
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_some());
     drop(ticket);
     stage.now += MINUTE;
-    assert!(stage.entry.route(stage.now, &stage.policy).is_none(), "not for ever");
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_none(), "not for ever");
     assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)));
     stage.on(Event::Located { flight, outcome: Err(()) });
     assert_eq!(stage.refusal(&owner()), Refusal::Unavailable);
@@ -198,7 +209,7 @@ fn a_change_during_the_lookup_ahead_stops_the_known_place() {
     stage.now += SECOND * 8 / 10;
     located_flight(&stage.want(&owner()));
     stage.on(Event::Changed);
-    assert!(stage.entry.route(stage.now, &stage.policy).is_none());
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_none());
     assert!(matches!(stage.want(&owner()).answer, Answer::Park(_)));
 }
 
@@ -300,7 +311,7 @@ fn a_place_found_empty_serves_nobody_also_while_it_was_being_asked_about() {
     stage.now += SECOND * 8 / 10;
     let ahead = located_flight(&stage.want(&owner()));
     stage.on(Event::NotThere { generation, finding: Finding::Disowned });
-    assert!(stage.entry.route(stage.now, &stage.policy).is_none());
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_none());
     let waits = parked(stage.want(&owner()));
     // That lookup began before the report: its answer is as old as the place.
     let act = stage.on(Event::Located { flight: ahead, outcome: Ok(Located::Running(at("10.0.0.1", "a"))) });

@@ -27,7 +27,13 @@ struct Life {
 
 impl Life {
     fn new() -> Self {
-        let policy = Policy { ttl: SECOND, stale_if_error: SECOND, negative_ttl: SECOND, max_held_per_sandbox: 100 };
+        let policy = Policy {
+            ttl: SECOND,
+            ttl_with_push: 60 * SECOND,
+            stale_if_error: SECOND,
+            negative_ttl: SECOND,
+            max_held_per_sandbox: 100,
+        };
         let now = Instant::now();
         Self { entry: Entry::default(), history: History::default(), policy, born: now, now, serial: 0 }
     }
@@ -35,7 +41,7 @@ impl Life {
     fn on(&mut self, event: Event<'_>) -> Act {
         self.serial += 1;
         let at = u64::try_from((self.now - self.born).as_millis()).expect("a short life");
-        let step = Step { now: self.now, serial: self.serial };
+        let step = Step { now: self.now, serial: self.serial, term: crate::sandbox::lease::Term::NONE };
         self.history.apply(&mut self.entry, event, step, &self.policy, at)
     }
 
@@ -96,7 +102,7 @@ fn flight(act: &Act) -> FlightId {
 }
 
 fn placement(node: &str) -> Placement {
-    Placement { node: Node::new(node), execution: None, access: None }
+    Placement { node: Node::new(node), execution: None, access: None, until: None }
 }
 
 fn asleep() -> Located {
@@ -144,7 +150,7 @@ fn requests_that_are_served_are_not_written_down() {
 fn routine_does_not_push_out_what_matters() {
     let mut life = Life::new();
     life.found_at("10.0.0.1");
-    life.on(Event::Changed);
+    life.on(Event::Forget);
     for round in 0..1000 {
         // Ahead of its end or after it, as requests happen to come.
         life.now += if round % 3 == 0 { SECOND * 2 } else { SECOND * 9 / 10 };

@@ -75,6 +75,7 @@ pub(crate) enum Cause {
     PortClosed,
     // Who made it void.
     Operator,
+    Catalog,
     /// Any of lookup, wake and refusal.
     Gone(Reason),
 }
@@ -104,6 +105,7 @@ impl Cause {
             Self::Disowned => "disowned",
             Self::PortClosed => "port_closed",
             Self::Operator => "operator",
+            Self::Catalog => "catalog",
             Self::Gone(reason) => reason.as_str(),
         }
     }

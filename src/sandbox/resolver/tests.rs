@@ -67,7 +67,13 @@ impl Resumer for Script {
 
 fn resolver(script: &Script) -> Arc<Resolver<Script, Script>> {
     let second = Duration::from_secs(1);
-    let policy = Policy { ttl: second, stale_if_error: 2 * second, negative_ttl: second, max_held_per_sandbox: 100 };
+    let policy = Policy {
+        ttl: second,
+        ttl_with_push: 60 * second,
+        stale_if_error: 2 * second,
+        negative_ttl: second,
+        max_held_per_sandbox: 100,
+    };
     let limits = Limits {
         policy,
         max_entries: 100,
@@ -93,7 +99,7 @@ fn asleep() -> (Duration, Told) {
 }
 
 fn place() -> Placement {
-    Placement { node: Node::new("10.0.0.1"), execution: None, access: None }
+    Placement { node: Node::new("10.0.0.1"), execution: None, access: None, until: None }
 }
 
 fn woken() -> (Duration, Told) {

@@ -1,6 +1,7 @@
 //! Pages and tops over many sandboxes.
 
 use super::*;
+use crate::sandbox::lease::Lease;
 use crate::{
     sandbox::{
         entry::{Answer, Event, Policy},
@@ -18,8 +19,14 @@ fn id(n: usize) -> SandboxId {
 
 /// Sandboxes of these numbers: the even ones run, the odd ones are gone.
 fn table(numbers: impl IntoIterator<Item = usize>, now: Instant) -> Table {
-    let policy = Policy { ttl: SECOND, stale_if_error: SECOND, negative_ttl: SECOND, max_held_per_sandbox: 10 };
-    let table = Table::new(policy, 1_000_000);
+    let policy = Policy {
+        ttl: SECOND,
+        ttl_with_push: 60 * SECOND,
+        stale_if_error: SECOND,
+        negative_ttl: SECOND,
+        max_held_per_sandbox: 10,
+    };
+    let table = Table::new(policy, 1_000_000, Lease::new(metrics::Gauge::noop()));
     for n in numbers {
         settle(&table, n, now);
     }
@@ -30,7 +37,7 @@ fn settle(table: &Table, n: usize, now: Instant) {
     let Some(crate::sandbox::entry::Launch::Locate { flight }) = want_of(table, &id(n), now).launch else {
         panic!("no lookup")
     };
-    let running = Placement { node: Node::new("10.0.0.1"), execution: None, access: None };
+    let running = Placement { node: Node::new("10.0.0.1"), execution: None, access: None, until: None };
     let located = if n.is_multiple_of(2) { Located::Running(running) } else { Located::Gone(Reason::Killed) };
     table.apply(&id(n), Event::Located { flight, outcome: Ok(located) }, now);
 }
