@@ -149,7 +149,7 @@ impl World {
                 self.waiters.push_back(Waiter { ticket, caller, since, wakes });
             }
             Answer::Go(route) => {
-                self.check_route(&route, since, room && (parked || held < self.policy.max_held_per_sandbox))
+                self.check_route(&route, since, room && (parked || held < self.policy.max_held_per_sandbox));
             }
             Answer::Refuse(Refusal::TooManyHeld) => {
                 assert!(!room || (!parked && held >= self.policy.max_held_per_sandbox), "refused below the bound");
