@@ -16,11 +16,12 @@ use tokio::time::Instant;
 pub(crate) use self::event::{Act, Answer, At, Doubt, Event, Finding, FlightId, Launch, Policy, Refusal, Step, Want};
 pub(crate) use self::{
     known::{Fresh, Known},
+    locating::Locating,
     phase::{Glance, Phase},
     resuming::{Asleep, Resuming},
 };
 use super::{
-    bell::{Bell, Ending, Place, Ticket},
+    bell::{Bell, Ending, Place},
     denials::Denials,
     lease::Term,
     ports::{Located, WakeError},
@@ -29,6 +30,7 @@ use crate::types::{Generation, Placement, Reason, Route, Woken};
 
 mod event;
 mod known;
+mod locating;
 mod phase;
 mod resuming;
 #[cfg(test)]
@@ -58,31 +60,9 @@ pub(crate) enum State {
     Gone(Reason, Fresh),
 }
 
-#[derive(Debug)]
-pub(crate) struct Locating {
-    flight: FlightId,
-    /// In which it was asked.
-    term: Term,
-    /// When it was first asked.
-    since: Instant,
-    pub(crate) bell: Bell,
-    /// The place that was known before; outlives a catalog outage.
-    pub(crate) known: Option<Known>,
-    /// What somebody found empty. A place in doubt serves nobody until the answer is here.
-    doubt: Option<Doubt>,
-    /// The place was found empty after the flight began: its answer may be as old, and is void.
-    overtaken: bool,
-    /// Something changed since the flight began: its answer is void.
-    changed: bool,
-    /// Void answers so far.
-    voided: u8,
-}
-
 /// Void answers after which the next one is taken: a key that changes faster than the catalog answers
 /// must not hold its requests for ever.
 const MAX_VOIDED: u8 = 3;
-/// A catalog that takes longer is slow: what is known serves meanwhile, as when it is down.
-const SLOW: Duration = Duration::from_millis(250);
 
 impl Entry {
     /// Takes the event in and says what is to be done.
@@ -386,39 +366,4 @@ impl Entry {
 /// How long the place may be used that was told at `now`: the catalog may have said when it ends.
 fn lasting(ttl: Duration, placement: &Placement, now: Instant) -> Duration {
     placement.until.map_or(ttl, |until| ttl.min(until.saturating_duration_since(now)))
-}
-
-impl Locating {
-    fn take_off(known: Option<Known>, doubt: Option<Doubt>, step: Step) -> (Self, Launch) {
-        let flight = FlightId(step.serial);
-        let since = step.now;
-        let locating = Self {
-            flight,
-            term: step.term,
-            since,
-            bell: Bell::new(),
-            known,
-            doubt,
-            overtaken: false,
-            changed: false,
-            voided: 0,
-        };
-        (locating, Launch::Locate { flight })
-    }
-
-    /// A place in the queue; to be asked again when what is known may serve for want of an answer.
-    fn ticket(&self, now: Instant) -> Ticket {
-        let slow = self.known.is_some().then_some(self.since + SLOW).filter(|slow| *slow > now);
-        self.bell.ticket().recheck(slow)
-    }
-
-    /// The known place, where it may still be used: the lookup came ahead of its end, or the catalog fails or
-    /// is slow, and it serves from memory meanwhile.
-    fn serving(&self, at: At, policy: &Policy) -> Option<&Arc<Route>> {
-        let now = at.now;
-        let known = self.known.as_ref().filter(|_| self.doubt != Some(Doubt::Place))?;
-        let slow = now >= self.since + SLOW && known.outlives_slowness(now, policy);
-        let serves = slow || known.lasts(at, policy) || known.outlives_outage(now, policy);
-        serves.then_some(&known.route)
-    }
 }

@@ -37,6 +37,10 @@ pub(super) fn read(value: &[u8], until: Option<Instant>) -> Result<Placement, St
     if value.len() > MAX_BYTES {
         return Err(format!("a record of {} bytes", value.len()));
     }
+    // Fields alone would do for serde, in the order in which they stand here.
+    if value.trim_ascii_start().first() != Some(&b'{') {
+        return Err("no record of a sandbox: no object".into());
+    }
     let record: Record<'_> =
         serde_json::from_slice(value).map_err(|error| format!("no record of a sandbox: {:?}", error.classify()))?;
     let node = match record.orchestrator_ip.trim() {

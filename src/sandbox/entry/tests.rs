@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use super::*;
+use super::{locating::SLOW, *};
 use crate::{
     sandbox::ports::Sleep,
     types::{Access, CredentialDigest, Credentials, Denial, Node, Port, Secret},
