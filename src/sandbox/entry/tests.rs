@@ -8,6 +8,7 @@ use crate::{
     types::{Access, CredentialDigest, Credentials, Denial, Node, Port, Secret},
 };
 
+mod terms;
 mod wakes;
 
 const SECOND: Duration = Duration::from_secs(1);
