@@ -3,6 +3,7 @@
 
 pub mod fixed;
 pub mod grpc;
+mod http;
 pub mod redis;
 pub mod rest;
 

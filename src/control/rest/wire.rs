@@ -1,13 +1,17 @@
 //! One call to the API: sent, bounded, its body parsed; every failure a text that holds no secret.
 
-use std::{error::Error as _, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 use http::{HeaderValue, Method, StatusCode};
-use reqwest::{Client, RequestBuilder, Url, redirect, retry};
+use reqwest::{Client, RequestBuilder, Url};
 use serde_json::Value;
 
+pub(super) use crate::control::http::Fault;
 use crate::{
-    control::SetupError,
+    control::{
+        SetupError,
+        http::{body, client, told},
+    },
     types::{Reason, SandboxId, Secret},
 };
 
@@ -15,23 +19,12 @@ use crate::{
 /// answer is refused.
 const MAX_BODY: usize = 1 << 20;
 
-/// A new connection, TLS handshake included. The only timer here: a lookup's own limit may be longer
-/// than it pays to wait for a SYN that nobody answers.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Shorter than what a load balancer keeps, so that it is this side that closes.
-const POOL_IDLE: Duration = Duration::from_mins(1);
-const POOL_MAX_IDLE: usize = 64;
-
 /// The answer to one call.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     body: Vec<u8>,
     oversize: bool,
 }
-
-/// Why there is no usable answer; for operators.
-pub(super) type Fault = String;
 
 /// A control API and the key to it.
 pub(super) struct Api {
@@ -49,20 +42,7 @@ impl Api {
         }
         let mut key = HeaderValue::from_bytes(key.expose()).map_err(|_| SetupError::ApiKey)?;
         key.set_sensitive(true);
-        let client = Client::builder()
-            .user_agent(concat!("client-proxy/", env!("CARGO_PKG_VERSION")))
-            .no_proxy()
-            // A redirect would carry the key to wherever it points.
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            .retry(retry::never())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .pool_idle_timeout(POOL_IDLE)
-            .pool_max_idle_per_host(POOL_MAX_IDLE)
-            .build()
-            .map_err(|error| SetupError::Client(told(error)))?;
-        Ok(Self { client, base, key })
+        Ok(Self { client: client()?, base, key })
     }
 
     /// `GET /sandboxes/{id}`
@@ -87,16 +67,10 @@ impl Api {
     }
 
     async fn call(&self, request: RequestBuilder) -> Result<Answer, Fault> {
-        let mut response = request.send().await.map_err(told)?;
-        let mut answer = Answer { status: response.status(), body: Vec::new(), oversize: false };
-        while let Some(chunk) = response.chunk().await.map_err(told)? {
-            if answer.body.len() + chunk.len() > MAX_BODY {
-                answer.oversize = true;
-                break;
-            }
-            answer.body.extend_from_slice(&chunk);
-        }
-        Ok(answer)
+        let response = request.send().await.map_err(told)?;
+        let status = response.status();
+        let body = body(response, MAX_BODY).await?;
+        Ok(Answer { status, oversize: body.is_none(), body: body.unwrap_or_default() })
     }
 
     /// The `message` of an error, fit to be shown to the API's user: bounded, without control
@@ -154,16 +128,4 @@ impl Answer {
         };
         format!("status {}{hint}", self.status.as_u16())
     }
-}
-
-/// reqwest's error and its causes, without the URL, which may hold credentials.
-fn told(error: reqwest::Error) -> Fault {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
