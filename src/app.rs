@@ -93,6 +93,9 @@ const PROBE_PAUSE: Duration = Duration::from_secs(1);
 pub fn run(loaded: Loaded, source: Source) -> anyhow::Result<()> {
     // The last to be dropped: an error is in the log before it is told as the program's own.
     let _log = start_log(&loaded.config.log)?;
+    for remark in &loaded.remarks {
+        tracing::info!("{remark}");
+    }
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -319,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_dead_worker_ends_the_process_as_a_failure() {
-        let text = b"server.listen = [\"127.0.0.1:0\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"\"";
+        let text = b"catalog.kind = \"static\"\nserver.listen = [\"127.0.0.1:0\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"\"";
         let loaded = Config::load(text, &Environment::default()).unwrap_or_else(|faults| panic!("{faults}"));
         let (control, doors) =
             (control_runtime().expect("a runtime"), Doors::open(&loaded.config).expect("free ports"));

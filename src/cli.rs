@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use client_proxy::dev;
 use client_proxy::{
     app,
-    config::{Config, Environment, Loaded},
+    config::{Config, Environment, Faults, Loaded},
 };
 use reqwest::Url;
 
@@ -30,9 +30,11 @@ const EXAMPLES: &str = "\
 Examples:
   client-proxy --config /etc/client-proxy.toml
   client-proxy check --config /etc/client-proxy.toml
+  REDIS_URL=10.0.0.5:6379 API_INTERNAL_GRPC_ADDRESS=10.0.0.6:5009 client-proxy
   CLIENT_PROXY__RESUME__HOLD_TIMEOUT=20s client-proxy --config /etc/client-proxy.toml
 
 Every key of the file can be overridden by a variable CLIENT_PROXY__SECTION__KEY.
+Without arguments, and with REDIS_URL or REDIS_CLUSTER_URL set, it serves with the variables of E2B's client-proxy.
 Exit codes: 0 done, 1 failed, 2 bad arguments or configuration.";
 
 const CHECK_EXAMPLES: &str = "\
@@ -61,18 +63,10 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Serve
-    Run {
-        /// The configuration (TOML)
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
+    Run(Source),
     /// Validate a configuration and print what it comes to, secrets masked
     #[command(after_help = CHECK_EXAMPLES)]
-    Check {
-        /// The configuration (TOML)
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
+    Check(Source),
     /// Ask a running client-proxy whether it is healthy
     #[command(after_help = HEALTH_EXAMPLES)]
     Health {
@@ -89,10 +83,49 @@ pub(crate) enum Command {
     SandboxAgent(dev::agent::Args),
 }
 
+/// Where the configuration comes from.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Source {
+    /// The configuration (TOML)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Take it from the variables of E2B's client-proxy (`REDIS_URL`, `API_INTERNAL_GRPC_ADDRESS`, ...)
+    #[arg(long)]
+    from_e2b_env: bool,
+}
+
+impl Source {
+    pub(crate) fn file(file: PathBuf) -> Self {
+        Self { config: Some(file), from_e2b_env: false }
+    }
+
+    /// The variables of E2B's client-proxy, where they are there.
+    pub(crate) fn environment() -> Option<Self> {
+        Config::is_e2b(&environment()).then_some(Self { config: None, from_e2b_env: true })
+    }
+
+    /// The configuration, or all that is wrong with it.
+    fn read(&self) -> Result<Loaded, String> {
+        match &self.config {
+            Some(file) => read(file),
+            None => Config::load_e2b(&environment()).map_err(|faults| listed("the environment", &faults)),
+        }
+    }
+
+    /// The same for a process that serves.
+    fn reread(&self) -> Result<Loaded, String> {
+        match &self.config {
+            Some(file) => reread(file),
+            None => self.read(),
+        }
+    }
+}
+
 /// Serves until told to end.
-pub(crate) fn run(file: PathBuf) -> ExitCode {
-    match load(&file) {
-        Ok(loaded) => exit(app::run(loaded, Box::new(move || reread(&file)))),
+pub(crate) fn run(source: Source) -> ExitCode {
+    match load(&source) {
+        Ok(loaded) => exit(app::run(loaded, Box::new(move || source.reread()))),
         Err(code) => code,
     }
 }
@@ -117,8 +150,8 @@ fn exit(outcome: anyhow::Result<()>) -> ExitCode {
 }
 
 /// Prints the effective configuration.
-pub(crate) fn check(file: &Path) -> ExitCode {
-    let loaded = match load(file) {
+pub(crate) fn check(source: &Source) -> ExitCode {
+    let loaded = match load(source) {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };
@@ -164,20 +197,25 @@ fn ask(url: Url) -> anyhow::Result<reqwest::StatusCode> {
 }
 
 /// The configuration, or the exit code after its faults were printed.
-fn load(file: &Path) -> Result<Loaded, ExitCode> {
-    read(file).map_err(|wrong| fail(MISUSED, wrong))
+fn load(source: &Source) -> Result<Loaded, ExitCode> {
+    source.read().map_err(|wrong| fail(MISUSED, wrong))
 }
 
 /// The configuration, or all that is wrong with it.
 fn read(file: &Path) -> Result<Loaded, String> {
     let name = file.display();
     let text = std::fs::read(file).map_err(|error| format!("cannot read {name}: {error}"))?;
-    let env: Environment = std::env::vars_os().collect();
-    Config::load(&text, &env).map_err(|faults| {
-        let count = faults.0.len();
-        let noun = if count == 1 { "fault" } else { "faults" };
-        format!("{name} has {count} {noun}:\n{faults}")
-    })
+    Config::load(&text, &environment()).map_err(|faults| listed(&name.to_string(), &faults))
+}
+
+fn listed(name: &str, faults: &Faults) -> String {
+    let count = faults.0.len();
+    let noun = if count == 1 { "fault" } else { "faults" };
+    format!("{name} has {count} {noun}:\n{faults}")
+}
+
+fn environment() -> Environment {
+    std::env::vars_os().collect()
 }
 
 /// The same for a process that serves: a file that sets nothing is one that is being written, or was on a full disk.

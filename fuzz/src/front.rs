@@ -134,7 +134,7 @@ fn is_same(sent: &Request, seen: &Request) -> bool {
 
 fn config(sandbox: SocketAddr) -> String {
     format!(
-        "server.trusted_proxies = [\"127.0.0.0/8\"]\ncatalog.kind = \"static\"\ncatalog.static.abc = \"127.0.0.1\"\n\
+        "server.trusted_proxies = [\"127.0.0.0/8\"]\ncatalog.kind = \"static\"\nresume.kind = \"none\"\ncatalog.static.abc = \"127.0.0.1\"\n\
          cache.ttl = \"24h\"\nupstream.address = \"{sandbox}\"\nupstream.idle_timeout = \"24h\"\n"
     )
 }

@@ -33,13 +33,13 @@ const LIVE: &[&str] = &[
     "server.idle_timeout",
     CERTIFICATES,
     ADMIN_TOKEN,
+    "catalog.redis.timeout",
     "catalog.rest.timeout",
     "catalog.static.",
     "cache.ttl",
+    "cache.ttl_with_push",
     "cache.stale_if_error",
     "cache.negative_ttl",
-    "cache.ttl_with_push",
-    "catalog.redis.timeout",
     "cache.max_entries",
     "resume.hold_timeout",
     "resume.call_timeout",
@@ -286,7 +286,8 @@ mod tests {
             let loaded = Config::load(text.as_bytes(), &Environment::default());
             loaded.unwrap_or_else(|faults| panic!("{faults}")).keys
         };
-        let all = [keys("catalog.static.abc = '10.0.0.1'"), keys(rest)];
+        let fixed = "catalog = { kind = 'static', static.abc = '10.0.0.1' }";
+        let all = [keys(""), keys(fixed), keys(rest)];
         all.iter().flat_map(Keys::paths).map(str::to_owned).collect()
     }
 
@@ -312,7 +313,7 @@ mod tests {
         ] {
             let load = |admin: &str, token: &str| {
                 let text = format!(
-                    "server.listen = ['127.0.0.1:0']\nhealth.listen = '127.0.0.1:0'\n\
+                    "catalog.kind = 'static'\nserver.listen = ['127.0.0.1:0']\nhealth.listen = '127.0.0.1:0'\n\
                      admin = {{ listen = '{admin}', token = '{token}' }}"
                 );
                 let loaded = Config::load(text.as_bytes(), &Environment::default());

@@ -60,6 +60,9 @@ fn redis(config: &Config, reading: &Reading<'_>) {
         [_, _, ..] if !redis.cluster => {
             tell("one server has one address", "write one URL, or catalog.redis.cluster = true for a Redis Cluster");
         }
+        [first, others @ ..] if others.iter().any(|url| !first.is_of_one_cluster_with(url)) => {
+            tell("the nodes of a cluster differ in TLS, user or password", "write the same for all");
+        }
         urls if redis.cluster && urls.iter().any(|url| url.database != 0) => {
             tell("a Redis Cluster has no databases", "leave out the number at the end");
         }
@@ -121,6 +124,10 @@ pub(crate) fn warnings(config: &Config, env: &Environment) -> Vec<String> {
     let resume = &config.resume;
     let nobody_wakes = matches!(resume.resumer, Resumer::None);
     let patient = matches!(&config.catalog, Catalog::Rest(rest) if rest.timeout >= resume.hold_timeout);
+    let redis = match &config.catalog {
+        Catalog::Redis(redis) => Some(redis),
+        _ => None,
+    };
     let all = [
         (no_sandboxes && nobody_wakes, "catalog.static is empty and resume.kind is \"none\": every sandbox is unknown"),
         (everybody, "server.trusted_proxies holds every address: any client can forge X-Forwarded-For"),
@@ -136,12 +143,44 @@ pub(crate) fn warnings(config: &Config, env: &Environment) -> Vec<String> {
         ),
         (patient, "catalog.rest.timeout is not below resume.hold_timeout: a slow catalog looks like a slow wake"),
         (
+            redis.is_some_and(|redis| redis.timeout >= resume.hold_timeout),
+            "catalog.redis.timeout is not below resume.hold_timeout: a slow catalog looks like a slow wake",
+        ),
+        (
+            redis.is_some_and(|redis| redis.ca.is_some() && redis.urls.iter().all(|url| !url.tls)),
+            "catalog.redis.ca_base64 has no effect: no URL is rediss://",
+        ),
+        (
+            redis.is_some_and(|redis| redis.push) && config.cache.ttl_with_push < config.cache.ttl,
+            "cache.ttl_with_push is below cache.ttl: pushes make the catalog be asked more often",
+        ),
+        (
             resume.max_held_per_sandbox > resume.max_held,
             "resume.max_held_per_sandbox is above resume.max_held and has no effect",
         ),
     ];
     let odd = all.into_iter().filter(|(odd, _)| *odd).map(|(_, warning)| warning.to_owned());
-    odd.chain(protocol(config, env)).chain(certificates(config)).collect()
+    odd.chain(grpc(&resume.resumer)).chain(protocol(config, env)).chain(certificates(config)).collect()
+}
+
+/// What gives secrets away, or does nothing.
+fn grpc(resumer: &Resumer) -> Vec<String> {
+    let Resumer::Grpc(grpc) = resumer else { return Vec::new() };
+    let local = |host: Option<&str>| host.is_some_and(|host| matches!(host, "127.0.0.1" | "[::1]" | "localhost"));
+    let (host, _) = grpc.address.rsplit_once(':').unwrap_or_default();
+    let plain = grpc.oauth.as_ref().filter(|oauth| oauth.token_url.scheme() == "http");
+    let all = [
+        (grpc.ca.is_some() && !grpc.tls, "resume.grpc.ca_base64 has no effect: resume.grpc.tls is false"),
+        (
+            grpc.oauth.is_some() && !grpc.tls && !local(Some(host)),
+            "resume.grpc.oauth: its tokens travel in the clear, resume.grpc.tls is false",
+        ),
+        (
+            plain.is_some_and(|oauth| !local(oauth.token_url.host_str())),
+            "resume.grpc.oauth.token_url is http: the client's secret travels in the clear",
+        ),
+    ];
+    all.into_iter().filter(|(odd, _)| *odd).map(|(_, warning)| warning.to_owned()).collect()
 }
 
 /// What clients will not like about certificates; they may be put right while it runs.

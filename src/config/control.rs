@@ -48,6 +48,15 @@ pub struct RedisUrl {
     pub database: u16,
 }
 
+impl RedisUrl {
+    /// Whether both are reached alike: the nodes of a cluster that are not written are, too.
+    pub(crate) fn is_of_one_cluster_with(&self, other: &Self) -> bool {
+        let password = |url: &Self| url.password.clone().unwrap_or_else(|| Secret::new(""));
+        let same = password(self).matches(password(other).expose());
+        same && (self.tls, &self.user) == (other.tls, &other.user)
+    }
+}
+
 /// `[catalog] rest`
 #[derive(Clone)]
 pub struct RestCatalog {

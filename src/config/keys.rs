@@ -55,6 +55,7 @@ mod tests {
         let rest = |url: &str, key: &str| {
             format!("catalog.kind = 'rest'\ncatalog.rest = {{ url = 'http://{url}', api_key = '{key}' }}")
         };
+        let fixed = |entry: &str| format!("catalog = {{ kind = 'static', static = {{ {entry} }} }}");
         for (before, after, want) in [
             (String::new(), "server.workers = 0".into(), &[][..]),
             (
@@ -66,13 +67,9 @@ mod tests {
             (String::new(), "admin.token = 'b'".into(), &["admin.token"]),
             (rest("u:a@h", "k"), rest("u:b@h", "k"), &["catalog.rest.url"]),
             (rest("h", "k"), rest("h", "l"), &["catalog.rest.api_key"]),
-            (
-                "catalog.static.a = 'n'".into(),
-                "catalog.static = { b = 'n' }".into(),
-                &["catalog.static.a", "catalog.static.b"],
-            ),
-            ("catalog.static.a = 'n'".into(), "catalog.static = { a = 'm' }".into(), &["catalog.static.a"]),
-            ("catalog.static.a = 'n'".into(), rest("h", "k"), &["catalog.kind"]),
+            (fixed("a = 'n'"), fixed("b = 'n'"), &["catalog.static.a", "catalog.static.b"]),
+            (fixed("a = 'n'"), fixed("a = 'm'"), &["catalog.static.a"]),
+            (fixed("a = 'n'"), rest("h", "k"), &["catalog.kind"]),
         ] {
             assert_eq!(keys(&before).changed(&keys(&after)), want, "{before} {after}");
             assert_eq!(keys(&after).changed(&keys(&before)), want, "{after} {before}");

@@ -12,6 +12,7 @@
 mod certificates;
 mod checks;
 mod control;
+mod e2b;
 mod env;
 mod fault;
 mod keys;
@@ -46,21 +47,38 @@ pub struct Loaded {
     pub keys: Keys,
     /// What is allowed and yet likely not meant; one sentence each.
     pub warnings: Vec<String>,
+    /// What there is to be told at the start; one sentence each.
+    pub remarks: Vec<String>,
 }
 
 impl Config {
     /// Reads a TOML file's bytes; the environment fills `${VAR}` in its strings and overrides its keys
     /// (`CLIENT_PROXY__SERVER__WORKERS=4`). An empty file gives the defaults.
     pub fn load(file: &[u8], env: &Environment) -> Result<Loaded, Faults> {
-        let mut root = tree::parse(file)?;
-        let mut faults = Vec::new();
+        Self::read(tree::parse(file)?, Vec::new(), env)
+    }
+
+    /// Whether this is an environment that [`Config::load_e2b`] is for.
+    pub fn is_e2b(env: &Environment) -> bool {
+        env.first(&e2b::REDIS).is_some()
+    }
+
+    /// Reads the variables of E2B's own client-proxy instead of a file; `CLIENT_PROXY__…` override them as they do a
+    /// file's keys.
+    pub fn load_e2b(env: &Environment) -> Result<Loaded, Faults> {
+        let e2b::Read { root, faults, remarks, warnings } = e2b::read(env);
+        let loaded = Self::read(root, faults, env)?;
+        Ok(Loaded { warnings: warnings.into_iter().chain(loaded.warnings).collect(), remarks, ..loaded })
+    }
+
+    fn read(mut root: tree::Entries, mut faults: Vec<Fault>, env: &Environment) -> Result<Loaded, Faults> {
         env.overlay(&mut root, &mut faults);
         let reading = reading::Reading::new(env, faults);
         let config = sections::read(reading.root(root));
         checks::faults(&config, &reading);
         let (effective, keys) = reading.finish()?;
         let warnings = checks::warnings(&config, env);
-        Ok(Loaded { config, effective, keys, warnings })
+        Ok(Loaded { config, effective, keys, warnings, remarks: Vec::new() })
     }
 }
 

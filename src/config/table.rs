@@ -218,6 +218,13 @@ impl<'r> Table<'r> {
         pairs
     }
 
+    /// Reports what is wrong with the table as a whole, if anything will use it.
+    pub(crate) fn fault(&self, wrong: &str, remedy: &str) {
+        if self.live {
+            self.reading.push(self.path.clone(), None, &Place::Unset, Wrong::new(wrong, remedy));
+        }
+    }
+
     /// The item under `key`, if anything will use it.
     fn take(&mut self, key: &str) -> Option<Item> {
         let entry = self.entries.remove(key);

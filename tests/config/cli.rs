@@ -118,7 +118,9 @@ fn a_file_that_cannot_be_read_exits_with_2() {
 
 #[test]
 fn check_prints_what_can_be_checked_again() {
-    let (_directory, path) = file(b"[shutdown]\ndrain_delay = '1500ms'\ndrain_timeout = '1m'\n");
+    let (_directory, path) = file(
+        b"catalog.kind = 'static'\nresume.kind = 'none'\n[shutdown]\ndrain_delay = '1500ms'\ndrain_timeout = '1m'\n",
+    );
     let first = run(&["check", "--config", &path]);
     assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
     assert!(stdout(&first).contains("terminationGracePeriodSeconds: 64\n"), "{}", stdout(&first));
@@ -197,4 +199,22 @@ fn health_fails_where_nobody_listens() {
     let output = run(&["health", "--url", &format!("http://{address}/health")]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("no answer"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_environment_of_e2bs_is_a_configuration() {
+    let variables =
+        [("REDIS_URL", "redis:6379"), ("REDIS_PASSWORD", "s3cret"), ("API_INTERNAL_GRPC_ADDRESS", "api:5009")];
+    let output = binary(&["check", "--from-e2b-env"]).envs(variables).output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("urls = [\"redis://***@redis:6379\"]"), "{}", stdout(&output));
+    assert!(!stdout(&output).contains("s3cret"));
+    let output = binary(&[]).env("REDIS_URL", "nonsense://").output().expect("the binary starts");
+    assert_eq!(output.status.code(), Some(2), "without arguments it takes the environment");
+    assert!(stderr(&output).contains("variable REDIS_URL: catalog.redis.urls[0]"), "{}", stderr(&output));
+    for arguments in [&["run", "--from-e2b-env", "--config", "a"][..], &["check", "--from-e2b-env", "--config", "a"]] {
+        assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+    let output = run(&["run", "--from-e2b-env"]);
+    assert!(stderr(&output).contains("neither REDIS_URL nor REDIS_CLUSTER_URL is set"), "{}", stderr(&output));
 }

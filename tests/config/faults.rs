@@ -35,7 +35,9 @@ fn values_of_the_wrong_kind_are_faults() {
         ("health.listen = true", "health.listen", "is a boolean", "\"0.0.0.0:3003\""),
         ("upstream.allow_loopback = 'yes'", "upstream.allow_loopback", "is a string", "true"),
         ("admin.token = 5", "admin.token", "is an integer", "quotes"),
-        ("catalog.static.a = {}", "catalog.static.a", "is a table", "string"),
+        ("catalog = { kind = 'static', static.a = {} }", "catalog.static.a", "is a table", "string"),
+        ("catalog.redis.urls = 'redis://a'", "catalog.redis.urls", "is a string", "[\"redis://a\"]"),
+        ("resume.grpc.tls = 1", "resume.grpc.tls", "is an integer", "true"),
         ("server = 5", "server", "is an integer", "[server]"),
         ("catalog.rest = 'x'", "catalog.rest", "is a string", "[catalog.rest]"),
         ("[[server]]", "server", "is a list", "[server]"),
@@ -74,8 +76,8 @@ fn values_out_of_their_range_or_form_are_faults() {
         ("admin.listen", "'off'", "not an IP address", "\"\" for none"),
         ("admin.token", "'a b'", "a space", "visible"),
         ("admin.token", "\"a\\n\"", "a line end", "visible"),
-        ("catalog.kind", "'redis'", "no such choice", "\"static\" or \"rest\""),
-        ("resume.kind", "'grpc'", "no such choice", "\"none\" or \"rest\""),
+        ("catalog.kind", "'sql'", "no such choice", "\"redis\" or \"rest\" or \"static\""),
+        ("resume.kind", "'sql'", "no such choice", "\"grpc\" or \"rest\" or \"none\""),
         ("upstream.mode", "'Node'", "no such choice", "\"node\" or \"direct\""),
         ("log.format", "''", "no such choice", "\"auto\" or \"text\" or \"json\""),
         ("log.filter", "'a=b=c'", "not a log filter", "\"info\""),
@@ -143,9 +145,9 @@ fn values_of_the_tables_in_use_are_checked() {
             format!("{file}catalog.rest.api_key = 'k'\nresume.rest.sandbox_timeout = {value:?}");
         one(&file, "resume.rest.sandbox_timeout", 5, "", remedy);
     }
-    one("catalog.static.A = 'host'", "catalog.static.A", 1, "sandbox id", "lower-case");
+    one("catalog = { kind = 'static', static.A = 'host' }", "catalog.static.A", 1, "sandbox id", "lower-case");
     one(
-        "catalog.static.a = 'host:80'",
+        "catalog = { kind = 'static', static.a = 'host:80' }",
         "catalog.static.a",
         1,
         "not a host",
@@ -173,7 +175,8 @@ fn unknown_names_name_the_nearest_known() {
         ("server.hold_timeout = '1s'", "server.hold_timeout", "did you mean resume.hold_timeout?"),
         ("workers = 1", "workers", "did you mean server.workers?"),
         ("[rest]", "rest", "did you mean catalog.rest?"),
-        ("catalog.redis.urls = []", "catalog.redis", "known here: kind, static, rest"),
+        ("catalog.redis.url = ''", "catalog.redis.url", "did you mean"),
+        ("catalog.sql = {}", "catalog.sql", "known here: kind, redis, static, rest"),
         ("[metrics]\npath = ''", "metrics", "known here: server, health, admin, catalog"),
         ("server.quic = {}", "server.quic", "known here: listen, workers"),
         // A table that nothing uses is still looked through.
@@ -196,6 +199,10 @@ fn keys_that_cannot_stand_together_are_faults() {
         ("health.listen = '127.0.0.1:3002'", "health.listen", 1, "server.listen", "its own port"),
         ("admin.listen = '127.0.0.1:3003'", "admin.listen", 1, "health.listen", "its own port"),
         ("server.listen = ['[::1]:1', '[::1]:1']", "server.listen", 1, "[::1]:1", "its own port"),
+        ("catalog.redis.urls = []", "catalog.redis.urls", 1, "no server", "redis://"),
+        ("catalog.redis.urls = ['redis://a', 'redis://b']", "catalog.redis.urls", 1, "one address", "cluster = true"),
+        ("catalog.redis = { cluster = true, urls = ['redis://a/1'] }", "catalog.redis.urls", 1, "no databases", ""),
+        ("catalog.redis = { cluster = true, urls = ['redis://a', 'rediss://b'] }", "catalog.redis.urls", 1, "TLS", ""),
     ] {
         one(file, key, line, wrong, remedy);
     }
@@ -256,6 +263,7 @@ listen = ["0.0.0.0:1", "x", "y"]
 trusted = []
 [wake]
 [catalog]
+kind = "static"
 static = { "A" = "10.0.0.1", b = "" }
 "#;
     let env = [("CLIENT_PROXY__LOG__ACCESS", "some"), ("CLIENT_PROXY__NOTHING", "1")];
@@ -270,8 +278,8 @@ static = { "A" = "10.0.0.1", b = "" }
             "line 6: server.listen[2]",
             "line 7: server.trusted",
             "line 8: wake",
-            "line 10: catalog.static.A",
-            "line 10: catalog.static.b",
+            "line 11: catalog.static.A",
+            "line 11: catalog.static.b",
             "variable CLIENT_PROXY__LOG__ACCESS: log.access",
             "variable CLIENT_PROXY__NOTHING: nothing",
         ]

@@ -49,13 +49,14 @@ fn leaves(text: &str) -> Vec<(String, String)> {
 #[test]
 fn the_default_file_holds_every_key_with_its_default_and_no_other() {
     let api = [("E2B_API_KEY", "k"), ("CLIENT_PROXY__CATALOG__KIND", "rest"), ("CLIENT_PROXY__RESUME__KIND", "rest")];
-    for env in [&[][..], &api[..]] {
+    let fixed = [("CLIENT_PROXY__CATALOG__KIND", "static")];
+    let all = [&[][..], &api[..], &fixed[..]];
+    for env in all {
         assert_eq!(load(DEFAULT, env).effective, load("", env).effective);
     }
     let mut written = leaves(DEFAULT);
-    // Everything that reading asks for is in use in one of the two.
-    let mut read = leaves(&load("", &api).effective);
-    read.extend(leaves(&load("", &[]).effective));
+    // Everything that reading asks for is in use in one of them.
+    let mut read = all.map(|env| leaves(&load("", env).effective)).concat();
     let names = |leaves: &mut Vec<(String, String)>| {
         leaves.sort();
         leaves.dedup_by(|one, other| one.0 == other.0);
@@ -105,9 +106,13 @@ fn nothing_written_means_the_defaults() {
         assert_eq!(health.listen.to_string(), "0.0.0.0:3003");
         assert_eq!(admin.listen.expect("on").to_string(), "127.0.0.1:3004");
         assert!(admin.token.is_none());
-        assert!(matches!(catalog, Catalog::Static(nodes) if nodes.is_empty()));
-        assert_eq!((cache.ttl, cache.stale_if_error), (secs(1), secs(60)));
-        assert!(matches!(resume.resumer, Resumer::None));
+        let Catalog::Redis(redis) = catalog else { panic!("{catalog:?}") };
+        let [url] = &redis.urls[..] else { panic!("{redis:?}") };
+        assert_eq!((url.host.as_str(), url.port, url.tls, url.database), ("127.0.0.1", 6379, false, 0));
+        assert!(redis.push && !redis.cluster && redis.ca.is_none() && redis.timeout == secs(1));
+        assert_eq!((cache.ttl, cache.ttl_with_push, cache.stale_if_error), (secs(1), secs(60), secs(60)));
+        let Resumer::Grpc(grpc) = resume.resumer else { panic!("{resume:?}") };
+        assert_eq!((grpc.address.as_str(), grpc.tls, grpc.oauth.is_none()), ("127.0.0.1:5009", false, true));
         assert_eq!((resume.max_held, resume.max_held_per_sandbox), (10_000, 2000));
         assert_eq!((upstream.mode, upstream.protocol), (Mode::Node, UpstreamProtocol::Auto));
         assert_eq!(upstream.response_header_timeout, None);
@@ -125,6 +130,7 @@ fn values_of_the_file_arrive() {
         server.default_port = 0xC33F
         server.trusted_proxies = ["10.1.2.3/8", "fd00::/8"]
         admin = { listen = "" }
+        catalog.kind = "static"
         [catalog.static]
         i7d1 = "fd00::1"
         b = "Node-1"
@@ -239,7 +245,7 @@ fn variables_override_the_file() {
 
 #[test]
 fn a_variable_for_a_table_replaces_it_and_one_for_a_key_adds_to_it() {
-    let file = "[catalog.static]\na = '10.0.0.1'\nb = '10.0.0.2'";
+    let file = "catalog.kind = 'static'\n[catalog.static]\na = '10.0.0.1'\nb = '10.0.0.2'";
     let ids = |env: &[(&str, &str)]| match load(file, env).config.catalog {
         Catalog::Static(nodes) => nodes.keys().map(ToString::to_string).collect::<String>(),
         other => panic!("not chosen: {other:?}"),
@@ -318,10 +324,19 @@ fn what_was_printed_can_be_read_again_and_means_the_same() {
 #[test]
 #[rustfmt::skip] // one case a line
 fn odd_choices_are_warned_of() {
-    let quiet = "catalog.static.a = '10.0.0.1'\n";
+    let ca = super::e2b::authority();
+    let oauth = "resume.grpc.address = 'api:1'\nresume.grpc.oauth.client_id = 'a'\n\
+                 resume.grpc.oauth.client_secret = 'b'\nresume.grpc.oauth.token_url = ";
+    let quiet = "catalog = { kind = 'static', static.a = '10.0.0.1' }\n";
     assert_eq!(load(quiet, &[]).warnings, [""; 0]);
     for (file, want) in [
-        ("", "every sandbox is unknown"),
+        ("catalog.kind = 'static'\nresume.kind = 'none'", "every sandbox is unknown"),
+        ("cache.ttl_with_push = '500ms'", "cache.ttl_with_push is below cache.ttl"),
+        ("catalog.redis.timeout = '50s'", "not below resume.hold_timeout"),
+        (&format!("catalog.redis.ca_base64 = '{ca}'"), "catalog.redis.ca_base64 has no effect"),
+        (&format!("resume.grpc.ca_base64 = '{ca}'"), "resume.grpc.ca_base64 has no effect"),
+        (&format!("{oauth}'https://a'"), "in the clear"),
+        (&format!("resume.grpc.tls = true\n{oauth}'http://a'"), "resume.grpc.oauth.token_url"),
         ("upstream = { mode = 'direct', allow_loopback = true }", "services of this machine"),
         ("upstream.allow_loopback = true", "no effect in node mode"),
         ("upstream = { mode = 'direct', address = '{node}:80' }", "no {port}"),

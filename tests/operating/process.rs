@@ -10,7 +10,7 @@ use std::{
 use crate::support::{
     Raw, Server, answer,
     binary::Binary,
-    eventually, get, metric,
+    eventually, get, kinds, metric,
     wire::{HOST, Node, OK, get as head, node_mode},
 };
 use client_proxy::{
@@ -243,7 +243,8 @@ async fn the_last_place_goes_to_whichever_listener_has_a_client() {
     let node = Node::start().await;
     let lines = "server.listen = [\"127.0.0.1:0\", \"[::1]:0\", \"127.0.0.2:0\"]\nhealth.listen = \"127.0.0.1:0\"\n\
                  admin.listen = \"\"\nserver.max_connections = 1";
-    let config = Config::load(node_mode(node.address, lines).as_bytes(), &Environment::default());
+    let toml = node_mode(node.address, lines);
+    let config = Config::load((kinds::lines(&toml) + &toml).as_bytes(), &Environment::default());
     let app = App::start(config.unwrap_or_else(|faults| panic!("{faults}")), None).expect("a proxy");
     let mut upstream: Option<Raw> = None;
     for address in app.addresses().proxy.iter().chain(&app.addresses().proxy) {

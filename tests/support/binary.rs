@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use super::{PATIENCE, control_plane::KEY, eventually};
+use super::{PATIENCE, control_plane::KEY, eventually, kinds};
 
 const ANYWHERE: &str =
     "server.listen = [\"127.0.0.1:0\"]\nhealth.listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"";
@@ -67,7 +67,7 @@ impl Binary {
 
     async fn spawn(toml: &str, mut command: Command, read_on: bool) -> Self {
         let mut file = NamedTempFile::new().expect("a file");
-        write!(file, "{ANYWHERE}\n{toml}").expect("a file that takes it");
+        write!(file, "{ANYWHERE}\n{}{toml}", kinds::lines(toml)).expect("a file that takes it");
         let mut child = command
             .arg("--config")
             .arg(file.path())
@@ -115,7 +115,8 @@ impl Binary {
     /// Another configuration in its file, without listeners; one that sets nothing stays so.
     pub fn configure(&self, toml: &str) {
         let listeners = if toml.contains('=') { ANYWHERE } else { "" };
-        std::fs::write(self.file.path(), format!("{listeners}\n{toml}")).expect("a file that takes it");
+        let kinds = if toml.contains('=') { kinds::lines(toml) } else { String::new() };
+        std::fs::write(self.file.path(), format!("{listeners}\n{kinds}{toml}")).expect("a file that takes it");
     }
 
     /// The same, and it is told to read it: what it says of that.

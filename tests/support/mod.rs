@@ -34,6 +34,7 @@ pub mod binary;
 pub mod collector;
 pub mod control_plane;
 pub mod http2;
+pub mod kinds;
 mod server;
 pub mod wire;
 mod world;
@@ -70,6 +71,7 @@ impl Proxy {
         .into_iter()
         .chain(at_once)
         .collect();
+        let toml = kinds::lines(toml) + toml;
         let loaded = Config::load(toml.as_bytes(), &environment).unwrap_or_else(|faults| panic!("{faults}"));
         let app = App::start(loaded, None).expect("a proxy");
         let addresses = app.addresses().clone();

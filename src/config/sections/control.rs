@@ -30,13 +30,13 @@ pub(super) fn read(root: &mut Table<'_>) -> (Catalog, Cache, Resume) {
     let cache = cache(root.table("cache", true));
     let mut resume_table = root.table("resume", true);
     // First of all: the wake reads its answers with the catalog's pointer.
-    let waker = resume_table.choice("kind", &[("none", Waker::Nobody), ("grpc", Waker::Grpc), ("rest", Waker::Rest)]);
+    let waker = resume_table.choice("kind", &[("grpc", Waker::Grpc), ("rest", Waker::Rest), ("none", Waker::Nobody)]);
     let (catalog, node_pointer) = catalog(catalog_table, waker);
     (catalog, cache, resume(resume_table, waker, node_pointer))
 }
 
 fn catalog(mut table: Table<'_>, waker: Waker) -> (Catalog, String) {
-    let kinds = [("static", Source::Static), ("redis", Source::Redis), ("rest", Source::Rest)];
+    let kinds = [("redis", Source::Redis), ("rest", Source::Rest), ("static", Source::Static)];
     let source = table.choice("kind", &kinds);
     let redis = redis(table.table("redis", source == Source::Redis));
     let nodes = table.pairs("static", source == Source::Static, kinds::placement);
@@ -106,11 +106,15 @@ fn grpc(mut table: Table<'_>) -> GrpcResume {
     }
 }
 
-/// All three or none; that some are missing is told by the checks.
+/// All three or none.
 fn oauth(mut table: Table<'_>) -> Option<OAuth> {
     let client_id = table.text("client_id", "", kinds::visible);
     let client_secret = table.secret("client_secret", "", false);
     let token_url = table.text("token_url", "", kinds::token_url);
+    let given = [client_id.is_some(), client_secret.is_some(), token_url.is_some()];
+    if given.contains(&true) && given.contains(&false) {
+        table.fault("client_id, client_secret and token_url belong together", "write all three, or none");
+    }
     Some(OAuth { client_id: client_id?, client_secret: client_secret?, token_url: token_url? })
 }
 
