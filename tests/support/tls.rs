@@ -94,6 +94,11 @@ impl Authority {
         STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, leaf.public_key().raw))
     }
 
+    /// Its own certificate, in PEM.
+    pub fn root(&self) -> String {
+        self.issuer.pem()
+    }
+
     pub fn path(&self, file: &str) -> PathBuf {
         self.folder.path().join(file)
     }
