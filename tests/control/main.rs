@@ -1,9 +1,17 @@
-//! The REST adapters against a scripted control plane on real sockets.
+//! The REST and gRPC adapters against scripted control planes on real sockets.
 
 mod calls;
+mod grpc;
+#[path = "../support/grpc_api.rs"]
+mod grpc_api;
 mod lookups;
+mod oauth;
 mod scripted_http;
 mod settings;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/tls.rs"]
+mod tls;
 mod wakes;
 
 use std::time::Duration;

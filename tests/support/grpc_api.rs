@@ -126,6 +126,15 @@ impl GrpcApi {
         eventually("the API is gone", async || TcpStream::connect(self.address).await.is_err()).await;
     }
 
+    /// Ends it and begins again, from outside of any runtime.
+    pub fn replace(&self) {
+        self.end();
+        while std::net::TcpListener::bind(self.address).is_err() {
+            std::thread::yield_now();
+        }
+        self.run();
+    }
+
     fn end(&self) {
         if let Some(runtime) = self.running().take() {
             runtime.shutdown_background();

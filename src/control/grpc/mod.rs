@@ -115,8 +115,12 @@ fn introduce(metadata: &mut MetadataMap, credentials: &Credentials) -> Result<()
     Ok(())
 }
 
-/// As metadata that shows up nowhere and in no compression table.
+/// As metadata that shows up nowhere and in no compression table. Only visible ASCII and the space can stand there
+/// (gRPC over HTTP/2, `ASCII-Value`).
 fn secret(secret: &Secret) -> Option<AsciiMetadataValue> {
+    if !secret.expose().iter().all(|byte| matches!(byte, 0x20..=0x7e)) {
+        return None;
+    }
     let mut value = AsciiMetadataValue::try_from(secret.expose()).ok()?;
     value.set_sensitive(true);
     Some(value)
