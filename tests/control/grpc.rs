@@ -8,7 +8,13 @@ use client_proxy::{
     sandbox::ports::{Resumer as _, Wake, WakeError},
     types::{Credentials, Denial, Placement, Port, Reason, Secret},
 };
-use tokio::{net::TcpListener, runtime::Handle, time::Instant};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime::Handle,
+    sync::Notify,
+    time::Instant,
+};
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
 
 use super::{
@@ -20,7 +26,7 @@ use super::{
 /// A call may take this long.
 const LIMIT: Duration = Duration::from_secs(5);
 
-pub(super) fn settings(address: impl ToString) -> GrpcResume {
+pub(super) fn settings(address: std::net::SocketAddr) -> GrpcResume {
     GrpcResume { address: address.to_string(), tls: false, ca: None, oauth: None }
 }
 
@@ -43,13 +49,13 @@ fn wake_with(port: u16, traffic: Option<&[u8]>, access: Option<&[u8]>) -> Wake {
 }
 
 async fn one(say: Say) -> Result<Placement, WakeError> {
-    let api = GrpcApi::start([say]).await;
+    let api = GrpcApi::start([say]);
     resumer(&settings(api.address), LIMIT).resume(&wake()).await
 }
 
 #[tokio::test]
 async fn a_call_carries_the_port_the_tokens_and_its_deadline() {
-    let api = GrpcApi::always(Say::Node("10.0.0.5")).await;
+    let api = GrpcApi::always(Say::Node("10.0.0.5"));
     let resumer = resumer(&settings(api.address), LIMIT);
     let cases = [(49983, None, Some("e")), (8000, Some("t"), None), (80, Some("t"), Some("e")), (80, None, None)];
     for (port, traffic, access) in cases {
@@ -75,7 +81,7 @@ async fn a_call_carries_the_port_the_tokens_and_its_deadline() {
 
 #[tokio::test]
 async fn a_token_that_no_call_can_carry_opens_nothing_and_is_not_sent() {
-    let api = GrpcApi::start([]).await;
+    let api = GrpcApi::start([]);
     let resumer = resumer(&settings(api.address), LIMIT);
     for (wake, denial) in [
         (wake_with(80, Some(b"\xff"), None), Denial::TrafficTokenInvalid),
@@ -128,7 +134,7 @@ async fn a_node_is_trimmed_and_nonsense_is_no_node() {
 
 #[tokio::test]
 async fn a_call_that_is_not_answered_ends_in_time() {
-    let api = GrpcApi::always(Say::Hang).await;
+    let api = GrpcApi::always(Say::Hang);
     let resumer = resumer(&settings(api.address), Duration::from_millis(300));
     let began = Instant::now();
     let outcome = resumer.resume(&wake()).await;
@@ -139,7 +145,7 @@ async fn a_call_that_is_not_answered_ends_in_time() {
 
 #[tokio::test]
 async fn the_first_call_after_the_api_was_started_again_is_answered() {
-    let api = GrpcApi::always(Say::Node("10.0.0.5")).await;
+    let api = GrpcApi::always(Say::Node("10.0.0.5"));
     let resumer = resumer(&settings(api.address), LIMIT);
     for _ in 0..5 {
         assert!(resumer.resume(&wake()).await.is_ok());
@@ -152,22 +158,35 @@ async fn the_first_call_after_the_api_was_started_again_is_answered() {
 
 #[tokio::test]
 async fn a_call_whose_connection_breaks_is_made_once_more() {
-    let api = Arc::new(GrpcApi::start([]).await);
-    let again = Arc::downgrade(&api);
-    // The process goes down with the call, and is back at once.
-    api.says([
+    let cut = Arc::new(Notify::new());
+    let cuts = cut.clone();
+    let breaks = || {
+        let cut = cuts.clone();
         Say::Hang.doing(move || {
-            let again = again.clone();
-            async move {
-                // In a thread of its own: this one ends with the process.
-                std::thread::spawn(move || again.upgrade().expect("it lives").replace());
+            cut.notify_one();
+            async {}
+        })
+    };
+    let api = GrpcApi::start([breaks(), Say::Node("10.0.0.6"), breaks(), breaks()]);
+    // A way that breaks when it is told to, and can be gone again.
+    let way = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let (address, behind) = (way.local_addr().expect("an address"), api.address);
+    let _way = AbortOnDropHandle::new(tokio::spawn(async move {
+        while let Ok((mut client, _)) = way.accept().await {
+            let mut server = TcpStream::connect(behind).await.expect("the API");
+            tokio::select! {
+                _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                () = cut.notified() => {}
             }
-        }),
-        Say::Node("10.0.0.6"),
-    ]);
-    let placement = resumer(&settings(api.address), LIMIT).resume(&wake()).await.expect("woken");
+        }
+    }));
+    let resumer = resumer(&settings(address), LIMIT);
+    let placement = resumer.resume(&wake()).await.expect("woken");
     assert_eq!(placement.node.expect("a node").as_str(), "10.0.0.6");
     assert_eq!(api.calls().len(), 2);
+    let outcome = resumer.resume(&wake()).await;
+    assert!(matches!(outcome, Err(WakeError::Unavailable(_))), "{outcome:?}");
+    assert_eq!(api.calls().len(), 4, "once, and no more");
 }
 
 #[tokio::test]
@@ -186,7 +205,7 @@ async fn nobody_and_somebody_mute_are_outages() {
 async fn over_tls_it_believes_its_own_authority_and_no_other() {
     let authority = Authority::new();
     let (chain, key) = authority.pair(&["127.0.0.1"], 2999);
-    let api = GrpcApi::start_tls([Say::Node("10.0.0.5")], &chain, &key).await;
+    let api = GrpcApi::start_tls([Say::Node("10.0.0.5")], &chain, &key);
     let tls = |ca: String| GrpcResume { tls: true, ca: Some(ca.into_bytes()), ..settings(api.address) };
     assert!(resumer(&tls(authority.root()), LIMIT).resume(&wake()).await.is_ok());
     for settings in [tls(Authority::new().root()), GrpcResume { ca: None, ..tls(String::new()) }, settings(api.address)]

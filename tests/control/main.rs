@@ -10,6 +10,7 @@ mod scripted_http;
 mod settings;
 #[path = "../support/mod.rs"]
 mod support;
+#[allow(dead_code, unreachable_pub, reason = "as in support")]
 #[path = "../support/tls.rs"]
 mod tls;
 mod wakes;

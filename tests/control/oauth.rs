@@ -52,7 +52,7 @@ async fn a_token_is_asked_for_as_the_rfc_says_and_kept() {
         .body(form)
         .json(200, r#"{"access_token":"one","token_type":"bearer","expires_in":3600}"#)])
     .await;
-    let api = GrpcApi::always(Say::Node("10.0.0.5")).await;
+    let api = GrpcApi::always(Say::Node("10.0.0.5"));
     let resumer = resumer(&with_tokens(&api, server.address()), LIMIT);
     for _ in 0..3 {
         assert!(resumer.resume(&wake()).await.is_ok());
@@ -72,7 +72,7 @@ async fn however_many_need_one_it_is_asked_for_once() {
         }
     })
     .await;
-    let api = GrpcApi::always(Say::Node("10.0.0.5")).await;
+    let api = GrpcApi::always(Say::Node("10.0.0.5"));
     let resumer = Arc::new(resumer(&with_tokens(&api, server.address), LIMIT));
     let mut calls: JoinSet<_> = (0..50)
         .map(|_| {
@@ -103,7 +103,7 @@ async fn the_old_token_serves_while_the_next_is_asked_for() {
         }
     })
     .await;
-    let api = GrpcApi::always(Say::Node("10.0.0.5")).await;
+    let api = GrpcApi::always(Say::Node("10.0.0.5"));
     let resumer = resumer(&with_tokens(&api, server.address), LIMIT);
     let began = tokio::time::Instant::now();
     while asked.load(SeqCst) < 2 {
@@ -137,7 +137,7 @@ async fn a_server_that_fails_is_an_outage_told_without_a_secret() {
         Step::on(POST).raw("HTTP/1.1 200 OK\r\n"),
     ] {
         let server = ScriptedHttp::start([step]).await;
-        let api = GrpcApi::start([]).await;
+        let api = GrpcApi::start([]);
         let resumer = resumer(&with_tokens(&api, server.address()), LIMIT);
         // The second is told what the first was, and asks nobody.
         for _ in 0..2 {
@@ -154,7 +154,7 @@ async fn a_failure_is_forgotten_soon() {
     let server =
         ScriptedHttp::start([Step::on(POST).json(503, "{}"), Step::on(POST).json(200, r#"{"access_token":"one"}"#)])
             .await;
-    let api = GrpcApi::start([Say::Node("10.0.0.5")]).await;
+    let api = GrpcApi::start([Say::Node("10.0.0.5")]);
     let resumer = resumer(&with_tokens(&api, server.address()), LIMIT);
     let mut failures = 0;
     while resumer.resume(&wake()).await.is_err() {
@@ -169,7 +169,7 @@ async fn a_token_that_the_api_refuses_is_replaced_once() {
     let token = |name: &str| Step::on(POST).json(200, &format!("{{\"access_token\":\"{name}\",\"expires_in\":3600}}"));
     let server = ScriptedHttp::start([token("one"), token("two"), token("three")]).await;
     let refuses = || Say::Status(Code::Unauthenticated, "not that one");
-    let api = GrpcApi::start([refuses(), Say::Node("10.0.0.5"), refuses(), refuses()]).await;
+    let api = GrpcApi::start([refuses(), Say::Node("10.0.0.5"), refuses(), refuses()]);
     let resumer = resumer(&with_tokens(&api, server.address()), LIMIT);
     assert!(resumer.resume(&wake()).await.is_ok());
     assert_eq!(bearer(&api), ["Bearer one", "Bearer two"]);

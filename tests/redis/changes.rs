@@ -57,7 +57,7 @@ async fn a_record_that_expires_is_used_no_longer_than_it_lasts() {
     assert_eq!(who(&proxy, "abc").await, "127.0.0.1");
     becomes(&proxy, "abc", "502 sandbox_not_found").await;
     let lasted = began.elapsed();
-    assert!((Duration::from_millis(600)..Duration::from_millis(1000)).contains(&lasted), "{lasted:?}");
+    assert!((Duration::from_millis(600)..Duration::from_secs(1)).contains(&lasted), "{lasted:?}");
 }
 
 #[tokio::test]

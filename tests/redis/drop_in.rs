@@ -93,7 +93,7 @@ async fn the_jobs_file_needs_no_change() {
         let host = request.headers()["host"].to_str().expect("text").to_owned();
         answer(200, format!("node has {host}"))
     });
-    let api = GrpcApi::start([]).await;
+    let api = GrpcApi::start([]);
     let redis = Redis::start().await;
     let (url, internal) = (redis.address().to_string(), api.address.to_string());
     let variables = [("REDIS_URL", &*url), ("API_INTERNAL_GRPC_ADDRESS", &*internal), ("REDIS_POOL_SIZE", "40")];
@@ -142,7 +142,7 @@ async fn the_jobs_file_needs_no_change() {
 async fn transitioning_to_the_end_is_409_and_without_an_api_nobody_is_woken() {
     let redis = Redis::start().await;
     let url = redis.address().to_string();
-    let api = GrpcApi::always(TRANSITIONING).await;
+    let api = GrpcApi::always(TRANSITIONING);
     let internal = api.address.to_string();
     let short = ("CLIENT_PROXY__RESUME__HOLD_TIMEOUT", "700ms");
     let job = Job::start(&[("REDIS_URL", &url), ("API_INTERNAL_GRPC_ADDRESS", &internal), short]).await;

@@ -12,11 +12,14 @@ mod records;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
+#[allow(dead_code, unreachable_pub, reason = "as in support")]
 #[path = "../support/tls.rs"]
 mod tls;
 mod waking;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use support::{Answer, Proxy, Server, answer};
 

@@ -5,11 +5,11 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinSet};
+use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinSet, time::Instant};
 
 use super::{
     Nodes, becomes, pushes,

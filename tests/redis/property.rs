@@ -7,11 +7,11 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use redis::aio::MultiplexedConnection;
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::Instant};
 
 use super::{
     Nodes, pushes,
@@ -54,7 +54,7 @@ async fn write(mut redis: MultiplexedConnection, pasts: Pasts, over: Arc<AtomicB
         }
         let began = Instant::now();
         // Before it is sent: an answer may overtake the writer.
-        pasts[sandbox].lock().expect("no panic").0.push((began, began + Duration::from_secs(60), node));
+        pasts[sandbox].lock().expect("no panic").0.push((began, began + Duration::from_mins(1), node));
         command.query_async::<()>(&mut redis).await.expect("written");
         pasts[sandbox].lock().expect("no panic").0.last_mut().expect("just put").1 = Instant::now();
         writes += 1;
@@ -75,7 +75,7 @@ async fn no_answer_comes_from_a_node_that_the_catalog_has_not_named_lately() {
     let empty = || Mutex::new(Past(vec![(began, began, None)]));
     let pasts: Pasts = Arc::new((0..SANDBOXES).map(|_| empty()).collect());
     let over = Arc::new(AtomicBool::new(false));
-    let writer = tokio::spawn(write(redis.connect().await.expect("a connection"), pasts.clone(), over.clone()));
+    let changer = tokio::spawn(write(redis.connect().await.expect("a connection"), pasts.clone(), over.clone()));
     let asked = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
     for n in 0..16 {
@@ -106,10 +106,12 @@ async fn no_answer_comes_from_a_node_that_the_catalog_has_not_named_lately() {
     while let Some(done) = clients.join_next().await {
         let (more, counts) = done.expect("no panic");
         wrong.extend(more);
-        counts.into_iter().for_each(|(what, count)| *seen.entry(what).or_default() += count);
+        for (what, count) in counts {
+            *seen.entry(what).or_default() += count;
+        }
     }
     over.store(true, Relaxed);
-    let writes = writer.await.expect("no panic");
+    let writes = changer.await.expect("no panic");
     println!("{REQUESTS} requests, {writes} changes: {seen:?}");
     assert!(wrong.is_empty(), "{} of {REQUESTS}: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
     // It was no quiet time, and nobody but the four answered.

@@ -31,7 +31,7 @@ fn wakes(redis: &Arc<Redis>, sandbox: &'static str) -> Say {
 
 #[tokio::test]
 async fn a_request_that_comes_while_the_sandbox_is_being_paused_is_held_and_answered_once() {
-    let api = GrpcApi::start([]).await;
+    let api = GrpcApi::start([]);
     let (redis, _nodes, proxy) = world(&api, "").await;
     redis.put("abc", "127.0.0.1", "a").await;
     assert_eq!(who(&proxy, "abc").await, "127.0.0.1");
@@ -49,7 +49,7 @@ async fn a_request_that_comes_while_the_sandbox_is_being_paused_is_held_and_answ
 #[tokio::test]
 async fn two_proxies_with_a_crowd_each_wake_it_at_most_once_each() {
     let gate = Gate::closed();
-    let api = GrpcApi::start([]).await;
+    let api = GrpcApi::start([]);
     let (redis, nodes, one) = world(&api, "").await;
     let other = Proxy::start(&redis.config(nodes.port, &api.config()));
     pushes(&other, true).await;
@@ -79,7 +79,7 @@ async fn two_proxies_with_a_crowd_each_wake_it_at_most_once_each() {
 
 #[tokio::test]
 async fn every_answer_of_the_api_is_told_as_it_is_meant() {
-    let api = GrpcApi::start([]).await;
+    let api = GrpcApi::start([]);
     let (_redis, _nodes, proxy) = world(&api, "resume.hold_timeout = \"1s\"\nresume.call_timeout = \"700ms\"").await;
     let filesystem = "sandbox snapshot has no memory";
     for (at, (say, want)) in [
@@ -116,7 +116,7 @@ async fn every_answer_of_the_api_is_told_as_it_is_meant() {
 
 #[tokio::test]
 async fn transitioning_for_ever_is_told_at_the_end_of_the_hold_time() {
-    let api = GrpcApi::always(TRANSITIONING).await;
+    let api = GrpcApi::always(TRANSITIONING);
     let (_redis, _nodes, proxy) = world(&api, "resume.hold_timeout = \"700ms\"").await;
     let refused = proxy.get(8000, "abc", "/").await;
     assert_eq!(told(&refused), "409 still_transitioning");
@@ -133,8 +133,7 @@ async fn tokens_are_handed_on_and_a_wrong_one_neither_spoils_nor_rides_on_a_righ
             let gate = held.clone();
             async move { gate.opened().await }
         }),
-    ])
-    .await;
+    ]);
     let (_redis, _nodes, proxy) = world(&api, "").await;
     let ask = |token: &str| {
         let request = request("GET", 8000, "abc", "/").header("e2b-traffic-access-token", token);
@@ -152,7 +151,7 @@ async fn tokens_are_handed_on_and_a_wrong_one_neither_spoils_nor_rides_on_a_righ
 
 #[tokio::test]
 async fn a_sandbox_paused_again_right_after_its_wake_is_woken_once_more_and_no_more() {
-    let api = GrpcApi::start([]).await;
+    let api = GrpcApi::start([]);
     let (redis, _nodes, proxy) = world(&api, "").await;
     // Its record comes and goes while the wake is on its way.
     let briefly = || {
@@ -174,7 +173,7 @@ async fn a_sandbox_paused_again_right_after_its_wake_is_woken_once_more_and_no_m
 
 #[tokio::test]
 async fn an_api_that_is_down_wakes_nobody_takes_no_route_and_is_back_at_once() {
-    let api = GrpcApi::start([]).await;
+    let api = GrpcApi::start([]);
     let (redis, _nodes, proxy) = world(&api, "").await;
     redis.put("known", "127.0.0.1", "a").await;
     assert_eq!(who(&proxy, "known").await, "127.0.0.1");
@@ -190,7 +189,7 @@ async fn an_api_that_is_down_wakes_nobody_takes_no_route_and_is_back_at_once() {
 
 #[tokio::test]
 async fn a_redis_outage_wakes_nobody() {
-    let api = GrpcApi::start([]).await;
+    let api = GrpcApi::start([]);
     let (redis, _nodes, proxy) = world(&api, "").await;
     redis.kill();
     pushes(&proxy, false).await;
@@ -202,7 +201,7 @@ async fn a_redis_outage_wakes_nobody() {
 
 #[tokio::test]
 async fn a_late_delete_of_a_former_run_unroutes_nothing() {
-    let api = GrpcApi::always(Say::Node("127.0.0.2")).await;
+    let api = GrpcApi::always(Say::Node("127.0.0.2"));
     let (redis, _nodes, proxy) = world(&api, "").await;
     redis.put("abc", "127.0.0.2", "new").await;
     assert_eq!(who(&proxy, "abc").await, "127.0.0.2");
@@ -223,8 +222,7 @@ async fn a_wake_that_outlives_its_requests_serves_the_next_one() {
     let api = GrpcApi::start([Say::Node("127.0.0.3").doing(move || {
         let gate = held.clone();
         async move { gate.opened().await }
-    })])
-    .await;
+    })]);
     let (_redis, _nodes, proxy) = world(&api, "resume.hold_timeout = \"300ms\"").await;
     assert_eq!(who(&proxy, "abc").await, "504 hold_timeout");
     gate.open();

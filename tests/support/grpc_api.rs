@@ -1,4 +1,5 @@
 //! E2B's API, as far as it wakes: `proxy.SandboxService/ResumeSandbox`, answered call by call as a script says.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use std::{
     collections::VecDeque,
@@ -77,21 +78,21 @@ pub struct GrpcApi {
 
 impl GrpcApi {
     /// In the clear, on a free port; every step must come, and no other.
-    pub async fn start(script: impl IntoIterator<Item = Say>) -> Self {
-        Self::new(script, None, None).await
+    pub fn start(script: impl IntoIterator<Item = Say>) -> Self {
+        Self::new(script, None, None)
     }
 
     /// Over TLS, with this chain and key in PEM.
-    pub async fn start_tls(script: impl IntoIterator<Item = Say>, chain: &str, key: &str) -> Self {
-        Self::new(script, None, Some(Identity::from_pem(chain, key))).await
+    pub fn start_tls(script: impl IntoIterator<Item = Say>, chain: &str, key: &str) -> Self {
+        Self::new(script, None, Some(Identity::from_pem(chain, key)))
     }
 
     /// Every call is answered so.
-    pub async fn always(say: Say) -> Self {
-        Self::new([], Some(say), None).await
+    pub fn always(say: Say) -> Self {
+        Self::new([], Some(say), None)
     }
 
-    async fn new(script: impl IntoIterator<Item = Say>, then: Option<Say>, identity: Option<Identity>) -> Self {
+    fn new(script: impl IntoIterator<Item = Say>, then: Option<Say>, identity: Option<Identity>) -> Self {
         let state = State { script: script.into_iter().collect(), then, ..State::default() };
         let mut this = Self {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -124,15 +125,6 @@ impl GrpcApi {
     pub async fn stop(&self) {
         self.end();
         eventually("the API is gone", async || TcpStream::connect(self.address).await.is_err()).await;
-    }
-
-    /// Ends it and begins again, from outside of any runtime.
-    pub fn replace(&self) {
-        self.end();
-        while std::net::TcpListener::bind(self.address).is_err() {
-            std::thread::yield_now();
-        }
-        self.run();
     }
 
     fn end(&self) {

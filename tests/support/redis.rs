@@ -1,4 +1,5 @@
 //! A real Redis server, or a cluster of them, as processes of the test's own; and whoever writes E2B's catalog there.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use std::{
     net::{SocketAddr, TcpListener},
