@@ -5,6 +5,7 @@
 //! program again), the load generator (wrk, h2load, or this program again; where requests only wait, this process). A
 //! new scenario is a line in `scenarios::ALL`, a new peer one in `peers::ALL`.
 
+mod catalog;
 mod certificate;
 mod control_plane;
 mod counted;
@@ -30,7 +31,8 @@ use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{
-    certificate::Certificate, control_plane::ControlPlane, machine::Machine, options::Options, report::Report,
+    catalog::Redis, certificate::Certificate, control_plane::ControlPlane, machine::Machine, options::Options,
+    report::Report,
 };
 
 /// What all scenarios share.
@@ -39,6 +41,8 @@ struct Bench {
     machine: Machine,
     certificate: Certificate,
     control_plane: ControlPlane,
+    /// Where it is installed.
+    redis: Option<Redis>,
 }
 
 fn main() -> ExitCode {
@@ -81,6 +85,7 @@ async fn measure(options: Options) -> anyhow::Result<ExitCode> {
     let bench = Bench {
         certificate: Certificate::make().context("a certificate")?,
         control_plane: ControlPlane::start().await.context("the control plane")?,
+        redis: Redis::start().await.context("Redis")?,
         options,
         machine,
     };

@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use tokio::{process::Command, time::timeout};
 
 use crate::{
+    catalog::SANDBOXES,
     counted::Counted,
     machine::{self, Tool},
     sockets::PATIENCE,
@@ -23,6 +24,8 @@ pub(crate) struct Load {
     pub(crate) upload: bool,
     /// Whether they go over TLS.
     pub(crate) tls: bool,
+    /// Whether they go to many sandboxes in turn.
+    pub(crate) many: bool,
 }
 
 /// The URL names the sandbox, so that TLS does, but the proxy is here. And wrk's own report is for people: this one
@@ -38,12 +41,29 @@ function done(summary, latency, requests)
 end
 "#;
 
+/// Made once: what wrk itself does would otherwise be what is measured.
+const MANY: &str = r#"
+local all, at = {}, 0
+function init(args)
+  for n = 1, SANDBOXES do
+    all[n] = wrk.format(nil, nil, { Host = "8000-many" .. (n - 1) .. ".sandbox.test" })
+  end
+end
+function request()
+  at = at % SANDBOXES + 1
+  return all[at]
+end
+"#;
+
 impl Load {
     /// Puts the load on a proxy for so long.
     pub(crate) async fn run(&self, address: SocketAddr, host: &str, seconds: u16) -> anyhow::Result<Counted> {
         let mut script = tempfile::Builder::new().suffix(".lua").tempfile()?;
         if self.upload {
             writeln!(script, "wrk.method = \"POST\"\nwrk.body = string.rep(\"x\", {BODY})")?;
+        }
+        if self.many {
+            writeln!(script, "{}", MANY.replace("SANDBOXES", &SANDBOXES.to_string()))?;
         }
         script.write_all(SCRIPT.as_bytes())?;
         let scheme = if self.tls { "https" } else { "http" };

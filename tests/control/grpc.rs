@@ -1,4 +1,5 @@
-//! The resumer over gRPC against a scripted API: what a call carries, what an answer means, what a broken connection is.
+//! The resumer over gRPC against a scripted API: what a call carries, what an answer means, and what comes of a
+//! connection that breaks.
 
 use std::{sync::Arc, time::Duration};
 

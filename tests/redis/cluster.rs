@@ -1,6 +1,11 @@
 //! A Redis Cluster: three masters, each with a replica.
 
-use super::{Nodes, becomes, pushes, server::Cluster, support::Proxy, who};
+use super::{
+    Nodes, becomes, pushes,
+    server::Cluster,
+    support::{Proxy, eventually},
+    who,
+};
 
 const NOBODY: &str = "resume.kind = \"none\"\ncache.ttl_with_push = \"1h\"";
 
@@ -19,15 +24,21 @@ async fn changes_on_any_master_count_at_once_and_known_sandboxes_cost_nothing() 
         cluster.put(sandbox, "127.0.0.1", "a").await;
         assert_eq!(who(&proxy, sandbox).await, "127.0.0.1");
     }
-    for node in &cluster.nodes {
-        node.command::<()>("CONFIG", &["RESETSTAT"]).await;
-    }
-    for sandbox in &sandboxes {
-        assert_eq!(who(&proxy, sandbox).await, "127.0.0.1");
-    }
-    for node in &cluster.nodes {
-        assert_eq!(node.lookups().await, 0);
-    }
+    // On a busy machine a ping may come late, and all are asked for once more.
+    eventually("a round without a lookup", async || {
+        for node in &cluster.nodes {
+            node.command::<()>("CONFIG", &["RESETSTAT"]).await;
+        }
+        for sandbox in &sandboxes {
+            assert_eq!(who(&proxy, sandbox).await, "127.0.0.1");
+        }
+        let mut lookups = 0;
+        for node in &cluster.nodes {
+            lookups += node.lookups().await;
+        }
+        lookups == 0
+    })
+    .await;
     for sandbox in &sandboxes {
         cluster.put(sandbox, "127.0.0.2", "b").await;
         becomes(&proxy, sandbox, "127.0.0.2").await;
@@ -55,7 +66,7 @@ async fn a_failover_that_is_asked_for_loses_nothing() {
     becomes(&proxy, "abc", "127.0.0.1").await;
     let (master, replica) = cluster.of("abc").await;
     replica.command::<()>("CLUSTER", &["FAILOVER"]).await;
-    super::support::eventually("the replica is master", async || cluster.of("abc").await.0.port == replica.port).await;
+    eventually("the replica is master", async || cluster.of("abc").await.0.port == replica.port).await;
     assert_eq!(who(&proxy, "abc").await, "127.0.0.1");
     replica.put("abc", "127.0.0.2", "b").await;
     becomes(&proxy, "abc", "127.0.0.2").await;
@@ -72,7 +83,7 @@ async fn a_master_that_is_killed_takes_no_route_with_it_and_its_replica_is_heard
     master.kill();
     pushes(&proxy, false).await;
     assert_eq!(who(&proxy, "abc").await, "127.0.0.1", "from memory");
-    super::support::eventually("the replica is master", async || {
+    eventually("the replica is master", async || {
         let role: redis::Value = replica.command("ROLE", &[]).await;
         format!("{role:?}").contains("master")
     })

@@ -83,12 +83,13 @@ async fn a_change_while_its_connection_is_cut_is_seen() {
 #[tokio::test]
 async fn a_server_that_may_not_push_or_is_not_asked_to_is_asked_again_after_a_while() {
     let acl = ["--user", "plain", "on", ">pw", "~sandbox:catalog:*", "+get", "+pttl", "+ping", "+hello"];
+    // An old one, which does not even know RESP3.
+    let old = ["--user", "old", "on", ">pw", "~sandbox:catalog:*", "+get", "+pttl", "+ping", "+auth"];
     let admin = ["--user", "admin", "on", ">pw", "allkeys", "allcommands", "--user", "default", "off"];
-    let redis = Redis::start_for("admin:pw@", &[&acl[..], &admin[..]].concat()).await;
+    let redis = Redis::start_for("admin:pw@", &[&acl[..], &old[..], &admin[..]].concat()).await;
     let nodes = Nodes::start().await;
-    let plain = format!("catalog.redis.urls = [\"redis://plain:pw@127.0.0.1:{}\"]", redis.port);
-    let asked = redis.config(nodes.port, "").replace(&format!("catalog.redis.urls = [\"{}\"]", redis.url()), &plain);
-    for toml in [asked, redis.config(nodes.port, "catalog.redis.push = false")] {
+    let of = |user: &str| redis.config(nodes.port, "").replace("admin:pw@", &format!("{user}:pw@"));
+    for toml in [of("plain"), of("old"), redis.config(nodes.port, "catalog.redis.push = false")] {
         redis.put("abc", "127.0.0.1", "a").await;
         let proxy = Proxy::start(&format!("{toml}\n{NOBODY}\ncache.ttl = \"300ms\""));
         becomes(&proxy, "abc", "127.0.0.1").await;

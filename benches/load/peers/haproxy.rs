@@ -8,6 +8,7 @@ use crate::machine;
 pub(super) const PEER: Peer = Peer {
     name: "HAProxy",
     is_ours: false,
+    knows_many: false,
     program: || machine::find("haproxy"),
     command: |program, site| {
         let file = site.folder.join("haproxy.cfg");

@@ -27,12 +27,14 @@ use crate::{
     upstream::{GREETING, SMALL, Upstream},
 };
 
-pub(crate) const ALL: [Peer; 4] = [
+pub(crate) const ALL: [Peer; 6] = [
     ours::PEER,
     // The same once more: the spread between the two is what a figure cannot resolve.
     Peer { name: "client-proxy again", ..ours::PEER },
     nginx::PEER,
     haproxy::PEER,
+    ours::STATIC,
+    ours::REDIS,
 ];
 
 /// The Host of every request: port 8000 of the sandbox that runs.
@@ -48,6 +50,8 @@ pub(crate) struct Peer {
     pub(crate) name: &'static str,
     /// Whether it is what the others are compared with.
     pub(crate) is_ours: bool,
+    /// Whether it knows many sandboxes, and is measured with these and nothing else.
+    pub(crate) knows_many: bool,
     program: fn() -> Option<PathBuf>,
     /// Writes its configuration into the site's folder; how to start it in the foreground.
     command: fn(PathBuf, &Site<'_>) -> io::Result<Command>,
@@ -66,6 +70,7 @@ struct Site<'a> {
     health: SocketAddr,
     upstream: SocketAddr,
     control_plane: SocketAddr,
+    redis: Option<u16>,
     threads: usize,
     /// Client connections that it must be able to have, each with one upstream.
     connections: usize,
@@ -119,6 +124,7 @@ impl Peer {
             health,
             upstream: upstream.address,
             control_plane: bench.control_plane.address,
+            redis: bench.redis.as_ref().map(|redis| redis.port),
             threads: bench.machine.cores,
             connections: bench.machine.fit(scenarios::most_descriptors().div_ceil(2) + OTHER_CONNECTIONS),
         };

@@ -8,6 +8,7 @@ use crate::machine;
 pub(super) const PEER: Peer = Peer {
     name: "nginx",
     is_ours: false,
+    knows_many: false,
     program: || machine::find("nginx"),
     command: |program, site| {
         let file = site.folder.join("nginx.conf");

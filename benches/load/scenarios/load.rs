@@ -1,5 +1,7 @@
 //! Requests, or whatever else, as fast as they are answered: CPU time of each.
 
+use anyhow::Context as _;
+
 use crate::{
     Bench,
     counted::Counted,
@@ -13,6 +15,15 @@ use crate::{
 pub(super) async fn wrk(load: Load, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
     let address = if load.tls { proxy.tls } else { proxy.address };
     sample(proxy, load.run(address, HOST, bench.options.seconds())).await
+}
+
+/// While others change what Redis has; a list does not change.
+pub(super) async fn wrk_among_changes(load: Load, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
+    let redis = bench.redis.as_ref().context("no Redis")?;
+    tokio::select! {
+        sample = wrk(load, proxy, bench) => sample,
+        changed = redis.change() => changed.and_then(|()| anyhow::bail!("nobody changes anything")),
+    }
 }
 
 pub(super) async fn h2load(streams: Multiplexed, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {

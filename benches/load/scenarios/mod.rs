@@ -31,6 +31,8 @@ pub(crate) struct Scenario {
 enum Kind {
     /// Load by wrk on a proxy that is kept over all rounds: CPU time a request.
     Load(Load),
+    /// The same on many sandboxes, of which some change meanwhile or none does, beside a list of them.
+    Many(Load, Change),
     /// The same over HTTP/2, by h2load.
     Streams(Multiplexed),
     /// The same by this program: CPU time of what it does.
@@ -44,12 +46,23 @@ enum Kind {
     Held(Clients),
 }
 
+#[derive(Clone, Copy, PartialEq)]
+enum Change {
+    None,
+    /// One in a hundred a second.
+    Some,
+}
+
+const fn many(change: Change) -> Kind {
+    Kind::Many(Load { connections: 64, path: upstream::SMALL, upload: false, tls: false, many: true }, change)
+}
+
 const fn get(connections: usize, tls: bool) -> Kind {
-    Kind::Load(Load { connections, path: upstream::SMALL, upload: false, tls })
+    Kind::Load(Load { connections, path: upstream::SMALL, upload: false, tls, many: false })
 }
 
 const fn body(path: &'static str, upload: bool) -> Kind {
-    Kind::Load(Load { connections: 16, path, upload, tls: false })
+    Kind::Load(Load { connections: 16, path, upload, tls: false, many: false })
 }
 
 const fn h2(connections: usize, streams: usize, path: &'static str, pace: usize) -> Kind {
@@ -69,6 +82,10 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario { name: "get-1", about: "small GET, 1 connection", kind: get(1, false) },
     Scenario { name: "get-64", about: "small GET, 64 connections", kind: get(64, false) },
     Scenario { name: "get-1000", about: "small GET, 1000 connections", kind: get(1000, false) },
+    Scenario { name: "redis-get", about: "small GET to 1000 sandboxes in Redis, 64 connections",
+        kind: many(Change::None) },
+    Scenario { name: "redis-change", about: "the same, and one sandbox in a hundred changes each second",
+        kind: many(Change::Some) },
     Scenario { name: "down", about: "1 MiB down, 16 connections", kind: body(upstream::DOWN, false) },
     Scenario { name: "up", about: "1 MiB up, 16 connections", kind: body(upstream::UP, true) },
     Scenario { name: "tls-get", about: "small GET over TLS, 64 connections", kind: get(64, true) },
@@ -114,7 +131,7 @@ impl Scenario {
     /// What the figure counts.
     pub(crate) fn unit(&self) -> &'static str {
         match self.kind {
-            Kind::Load(_) | Kind::Streams(_) => "µs CPU/request",
+            Kind::Load(_) | Kind::Many(..) | Kind::Streams(_) => "µs CPU/request",
             Kind::Own(Job { work, .. }) => work.unit(),
             Kind::Idle(_) => "KiB/connection",
             Kind::Waiting(_) | Kind::Held(Clients::Http1(_)) => "KiB/request",
@@ -125,7 +142,7 @@ impl Scenario {
     /// What makes its load, where that is not this program.
     pub(crate) fn tool(&self) -> Option<Tool> {
         match self.kind {
-            Kind::Load(_) => Some(wrk::TOOL),
+            Kind::Load(_) | Kind::Many(..) => Some(wrk::TOOL),
             Kind::Streams(_) => Some(h2load::TOOL),
             Kind::Own(_) | Kind::Idle(_) | Kind::Waiting(_) | Kind::Held(_) => None,
         }
@@ -136,9 +153,13 @@ impl Scenario {
         matches!(self.kind, Kind::Idle(_) | Kind::Waiting(_) | Kind::Held(_))
     }
 
-    /// Ours alone wakes anybody.
+    /// Ours alone wakes anybody, and has many sandboxes.
     fn asks(&self, peer: &Peer) -> bool {
-        peer.is_ours || !matches!(self.kind, Kind::Held(_))
+        match self.kind {
+            Kind::Many(..) => peer.knows_many,
+            Kind::Held(_) => peer.is_ours && !peer.knows_many,
+            _ => !peer.knows_many,
+        }
     }
 
     /// What the reader must know where this machine is too small for it.
@@ -161,7 +182,8 @@ impl Scenario {
 
     async fn sample(&self, proxy: &Running, bench: &Bench) -> anyhow::Result<Sample> {
         match self.kind.fit(&bench.machine) {
-            Kind::Load(load) => load::wrk(load, proxy, bench).await,
+            Kind::Load(load) | Kind::Many(load, Change::None) => load::wrk(load, proxy, bench).await,
+            Kind::Many(load, Change::Some) => load::wrk_among_changes(load, proxy, bench).await,
             Kind::Streams(streams) => load::h2load(streams, proxy, bench).await,
             Kind::Own(job) => load::generator(job, proxy, bench).await,
             Kind::Idle(count) => memory::idle(count, proxy).await,
@@ -175,7 +197,9 @@ impl Kind {
     /// Connections, or streams, that are there at once.
     fn at_once(self) -> usize {
         match self {
-            Self::Load(Load { connections, .. }) | Self::Own(Job { connections, .. }) => connections,
+            Self::Load(Load { connections, .. })
+            | Self::Many(Load { connections, .. }, _)
+            | Self::Own(Job { connections, .. }) => connections,
             Self::Streams(streams) => streams.at_once(),
             Self::Idle(count) | Self::Waiting(count) => count,
             Self::Held(clients) => clients.requests(),
@@ -196,6 +220,7 @@ impl Kind {
     fn fit(self, machine: &Machine) -> Self {
         match self {
             Self::Load(load) => Self::Load(Load { connections: machine.fit(load.connections), ..load }),
+            Self::Many(load, change) => Self::Many(Load { connections: machine.fit(load.connections), ..load }, change),
             Self::Own(job) => Self::Own(Job { connections: machine.fit(job.connections), ..job }),
             Self::Idle(count) => Self::Idle(machine.fit(count)),
             Self::Waiting(count) => Self::Waiting(machine.fit(count)),

@@ -9,7 +9,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -111,12 +111,7 @@ impl Keeper {
     async fn keep(mut self) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let session = Arc::new(Session {
-                listener: self.listener.clone(),
-                watcher: self.watcher.clone(),
-                over: AtomicBool::new(false),
-                closed: Notify::new(),
-            });
+            let session = Arc::new(Session::new(self.listener.clone(), self.watcher.clone()));
             let server = &self.address;
             let began = Instant::now();
             let opened = {
@@ -125,8 +120,14 @@ impl Keeper {
             };
             match opened {
                 Ok((connection, pushes)) => {
-                    let why = self.attend(&session, connection, pushes).await;
+                    // One that does not push comes after one that should have, whose end is not its own.
+                    let plain = Session::new(self.listener.clone(), None);
+                    let why = self.attend(if pushes { &session } else { &plain }, connection, pushes).await;
                     session.end();
+                    // Also what was vouched for in the moment in which it ended.
+                    if let Some(watcher) = &self.watcher {
+                        watcher.lost();
+                    }
                     self.line.send_replace(Line::Opening);
                     tracing::warn!(server = %self.address, why, "the connection to Redis is lost");
                 }
@@ -150,29 +151,22 @@ impl Keeper {
 
     /// Looks after a connection to its end; returns why it ended.
     async fn attend(&mut self, session: &Session, connection: MultiplexedConnection, pushes: bool) -> String {
-        let server = self.address.clone();
-        let watcher = match pushes.then_some(self.watcher.clone()).flatten() {
-            None => None,
-            Some(watcher) => {
-                let sent = Instant::now();
-                match answer(track(connection.clone())).await {
-                    Err(why) => return why,
-                    Ok(Err(error)) => {
-                        self.refuse(&error.to_string());
-                        None
-                    }
-                    Ok(Ok(())) => {
-                        self.refused = false;
-                        watcher.vouch(sent + LEASE);
-                        Some(watcher)
-                    }
+        let mut watched = self.watcher.is_some() && pushes;
+        if watched {
+            let sent = Instant::now();
+            match answer(track(connection.clone())).await {
+                Err(why) => return why,
+                Ok(Ok(())) => session.vouch(sent + LEASE),
+                Ok(Err(error)) => {
+                    self.refuse(&error.to_string());
+                    watched = false;
                 }
             }
-        };
-        if self.watcher.is_some() && !pushes {
+            self.refused &= !watched;
+        } else if self.watcher.is_some() {
             self.refuse("it does not speak RESP3");
         }
-        tracing::info!(%server, push = watcher.is_some(), "connected to Redis");
+        tracing::info!(server = %self.address, push = watched, "connected to Redis");
         self.line.send_replace(Line::Up(connection.clone()));
         loop {
             tokio::select! {
@@ -184,8 +178,8 @@ impl Keeper {
             if let Err(why) = answer(ping(connection.clone())).await {
                 return why;
             }
-            if let Some(watcher) = &watcher {
-                watcher.vouch(sent + LEASE);
+            if watched {
+                session.vouch(sent + LEASE);
             }
         }
     }
@@ -202,6 +196,10 @@ impl Keeper {
 }
 
 impl Session {
+    fn new(listener: Arc<dyn Listener>, watcher: Option<Arc<Watcher>>) -> Self {
+        Self { listener, watcher, over: AtomicBool::new(false), closed: Notify::new() }
+    }
+
     /// Called in the order in which things come, by the task that reads them: it must not wait.
     fn pushed(&self, PushInfo { kind, data }: PushInfo) {
         match kind {
@@ -232,10 +230,19 @@ impl Session {
         }
     }
 
-    /// Ends what is vouched for, once: the next connection vouches for itself.
+    /// The server has answered what was asked so long before `until`; nothing of a connection that is over counts.
+    fn vouch(&self, until: Instant) {
+        if let Some(watcher) = &self.watcher
+            && !self.over.load(SeqCst)
+        {
+            watcher.vouch(until);
+        }
+    }
+
+    /// Ends what is vouched for. Of a connection that was over before, nobody hears: the next one vouches for itself.
     fn end(&self) {
         if let Some(watcher) = &self.watcher
-            && !self.over.swap(true, Relaxed)
+            && !self.over.swap(true, SeqCst)
         {
             watcher.lost();
         }
