@@ -12,8 +12,19 @@ use super::{
 /// Either says that this is such an environment. The latter wins.
 pub(super) const REDIS: [&str; 2] = ["REDIS_URL", "REDIS_CLUSTER_URL"];
 
-/// A load balancer is always in front, and it is somewhere here (RFC 1918, RFC 6598 §7, RFC 4193).
-const PRIVATE: [&str; 5] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
+/// A load balancer is always in front, and it is somewhere here: private networks (RFC 1918, RFC 6598 §7, RFC 4193),
+/// this machine, and the networks of Google's load balancers, which are nobody else's.
+const TRUSTED: [&str; 9] = [
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "fc00::/7",
+    "127.0.0.0/8",
+    "::1/128",
+    "35.191.0.0/16",
+    "130.211.0.0/22",
+];
 
 /// All that E2B's program reads and this one takes.
 const NAMES: [&str; 13] = [
@@ -85,8 +96,8 @@ impl Reader<'_> {
         if let Some((name, port)) = self.get("HEALTH_PORT") {
             self.put("health.listen", Value::Text(format!("0.0.0.0:{port}")), name);
         }
-        let private = PRIVATE.map(|network| item(Value::Text(network.into()), REDIS[0])).into();
-        self.put("server.trusted_proxies", Value::List(private), REDIS[0]);
+        let trusted = TRUSTED.map(|network| item(Value::Text(network.into()), REDIS[0])).into();
+        self.put("server.trusted_proxies", Value::List(trusted), REDIS[0]);
     }
 
     fn redis(&mut self) {

@@ -122,7 +122,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// Every name and what it stands for.
 pub(crate) fn help() -> String {
     ALL.iter().fold("Scenarios:\n".to_owned(), |mut help, Scenario { name, about, .. }| {
-        let _ = writeln!(help, "  {name:11} {about}");
+        let _ = writeln!(help, "  {name:12} {about}");
         help
     })
 }

@@ -8,9 +8,11 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use crate::{config, control::http::with_causes};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A peer that is mute is noticed in the sum of the two, also while nobody asks.
-const PING_EVERY: Duration = Duration::from_secs(10);
-const PING_LIMIT: Duration = Duration::from_secs(5);
+/// A peer that is mute is noticed in the sum of the two, also while nobody asks. Servers in Go bear two pings within
+/// five minutes unless told otherwise, and hang up at the third: a wake of two minutes has no more, and is never cut
+/// for them. An idle connection may be; the next call opens another.
+const PING_EVERY: Duration = Duration::from_secs(45);
+const PING_LIMIT: Duration = Duration::from_secs(10);
 
 /// A channel that connects on first use; its connections live on `control`.
 pub(super) fn lazy(settings: &config::GrpcResume, control: &Handle) -> Result<Channel, String> {

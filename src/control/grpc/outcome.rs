@@ -12,6 +12,8 @@ use crate::{
 
 /// With this message, and no other, `FAILED_PRECONDITION` means: ask again soon.
 const TRANSITIONING: &str = "sandbox is still transitioning";
+/// With these words tonic tells of an answer without a status of gRPC's: of a proxy on the way, by HTTP.
+const NO_GRPC: &str = "grpc-status header missing";
 /// What a user is shown of the API's words, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
@@ -35,7 +37,7 @@ pub(super) fn of(answer: Result<String, Status>) -> Outcome {
     Outcome::Ended(Err(match status.code() {
         // No snapshot, or not to be woken by traffic: it does not tell which.
         Code::NotFound => WakeError::Gone(Reason::Unknown),
-        Code::PermissionDenied => WakeError::Denied(Denial::Denied),
+        Code::PermissionDenied if !status.message().starts_with(NO_GRPC) => WakeError::Denied(Denial::Denied),
         Code::FailedPrecondition if status.message() == TRANSITIONING => WakeError::Transitioning,
         Code::FailedPrecondition => WakeError::Gone(Reason::FilesystemOnly),
         Code::ResourceExhausted => WakeError::Exhausted(shown(status.message()).into()),
@@ -98,6 +100,13 @@ mod tests {
             assert_eq!(placement.node.as_ref().map(Node::as_str), want);
         }
         assert!(matches!(ended(Ok("no host".into())), Err(WakeError::Unavailable(_))));
+    }
+
+    #[test]
+    fn what_a_proxy_on_the_way_forbids_is_nobodys_token() {
+        let status =
+            Status::new(Code::PermissionDenied, "grpc-status header missing, mapped from HTTP status code 403");
+        assert!(matches!(ended(Err(status)), Err(WakeError::Unavailable(_))));
     }
 
     #[test]
