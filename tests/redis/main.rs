@@ -5,6 +5,7 @@ mod cluster;
 mod drop_in;
 #[path = "../support/grpc_api.rs"]
 mod grpc_api;
+mod healing;
 mod outages;
 mod property;
 mod records;
