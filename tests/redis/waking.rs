@@ -230,3 +230,45 @@ async fn a_wake_that_outlives_its_requests_serves_the_next_one() {
     assert_eq!(api.calls().len(), 1);
     tokio::time::timeout(Duration::from_secs(5), proxy.is_idle()).await.expect("nobody is held");
 }
+
+#[tokio::test]
+async fn the_first_of_many_may_leave_and_a_sandbox_that_is_killed_meanwhile_is_told_to_all_at_once() {
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let api = GrpcApi::start([Say::Status(Code::NotFound, "killed").doing(move || {
+        let gate = held.clone();
+        async move { gate.opened().await }
+    })]);
+    let (_redis, _nodes, proxy) = world(&api, "").await;
+    let mut first = crowd(proxy.address, "abc", "/", 1);
+    api.calls_become(1).await;
+    let mut others = crowd(proxy.address, "abc", "/", 50);
+    proxy.metric_becomes("client_proxy_held_requests", 51.0).await;
+    first.abort_all();
+    while first.join_next().await.is_some() {}
+    proxy.metric_becomes("client_proxy_held_requests", 50.0).await;
+    gate.open();
+    while let Some(answer) = others.join_next().await {
+        assert_eq!(told(&answer.expect("no panic")), "502 sandbox_not_found");
+    }
+    // Tabs that try again do not call the API each time.
+    for _ in 0..10 {
+        assert_eq!(who(&proxy, "abc").await, "502 sandbox_not_found");
+    }
+    assert_eq!(api.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn unknown_ids_cost_at_most_one_call_each_while_they_are_remembered() {
+    let api = GrpcApi::always(Say::Status(Code::NotFound, ""));
+    let (redis, _nodes, proxy) = world(&api, "cache.negative_ttl = \"1h\"").await;
+    for _ in 0..5 {
+        for n in 0..20 {
+            assert_eq!(who(&proxy, &format!("s{n}")).await, "502 sandbox_not_found");
+        }
+    }
+    assert!(api.calls().len() <= 25, "{}", api.calls().len());
+    // And what is remembered is forgotten at once when it changes.
+    redis.put("s7", "127.0.0.1", "a").await;
+    becomes(&proxy, "s7", "127.0.0.1").await;
+}
