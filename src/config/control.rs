@@ -136,7 +136,7 @@ pub struct GrpcResume {
 }
 
 /// `[resume] grpc.oauth`: client credentials (RFC 6749 §4.4).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OAuth {
     /// Who asks for a token.
     pub client_id: String,
@@ -144,6 +144,16 @@ pub struct OAuth {
     pub client_secret: Secret,
     /// The token endpoint.
     pub token_url: reqwest::Url,
+}
+
+impl fmt::Debug for OAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuth")
+            .field("client_id", &self.client_id)
+            .field("client_secret", &self.client_secret)
+            .field("token_url", &fault::without_credentials(self.token_url.as_str()))
+            .finish()
+    }
 }
 
 /// `[resume] rest`

@@ -128,6 +128,8 @@ impl Reader<'_> {
             self.put("resume.kind", Value::Text("none".into()), REDIS[0]);
             return false;
         };
+        // As Go's gRPC writes it.
+        let address = address.trim_start_matches("dns:///").to_owned();
         let bare = address.rsplit_once(':').is_none() || address.ends_with(']');
         let address = if bare { format!("{address}:{GRPC_PORT}") } else { address };
         self.put("resume.kind", Value::Text("grpc".into()), name);
@@ -206,10 +208,13 @@ fn url(text: &str, tls: bool, password: Option<&str>) -> String {
         None if tls => ("rediss", text),
         None => ("redis", text),
     };
+    // The variable before what the URL says; a user stays.
+    let (login, host) = rest.rsplit_once('@').unwrap_or(("", rest));
     match password {
-        Some(password) if !rest.contains('@') => {
-            format!("{scheme}://:{}@{rest}", utf8_percent_encode(password, NON_ALPHANUMERIC))
+        Some(password) => {
+            let user = login.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}:{}@{host}", utf8_percent_encode(password, NON_ALPHANUMERIC))
         }
-        _ => format!("{scheme}://{rest}"),
+        None => format!("{scheme}://{rest}"),
     }
 }

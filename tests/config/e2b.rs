@@ -50,10 +50,10 @@ fn every_variable_has_its_place() {
         ("REDIS_TLS_CA_BASE64", &ca),
         ("REDIS_PASSWORD", "p@ss/w"),
         ("REDIS_POOL_SIZE", "40"),
-        ("API_EDGE_GRPC_ADDRESS", "api.example.com"),
+        ("API_EDGE_GRPC_ADDRESS", "dns:///api.example.com"),
         ("API_EDGE_GRPC_OAUTH_CLIENT_ID", "me"),
         ("API_EDGE_GRPC_OAUTH_CLIENT_SECRET", "s3cret"),
-        ("API_EDGE_GRPC_OAUTH_TOKEN_URL", "https://auth.example.com/token"),
+        ("API_EDGE_GRPC_OAUTH_TOKEN_URL", "https://u:s3cret@auth.example.com/token"),
         ("OTEL_COLLECTOR_GRPC_ENDPOINT", "otel:4317"),
     ]);
     let Config { server, health, catalog, resume, otlp, .. } = loaded.config;
@@ -69,9 +69,10 @@ fn every_variable_has_its_place() {
     assert!(url.password.as_ref().is_some_and(|password| password.matches(b"p@ss/w")));
     let Resumer::Grpc(grpc) = resume.resumer else { panic!("{resume:?}") };
     assert_eq!((grpc.address.as_str(), grpc.tls), ("api.example.com:443", true));
+    let shown_too = format!("{grpc:?}");
     assert_eq!(grpc.oauth.expect("told").client_id, "me");
     assert_eq!(otlp.endpoint.expect("told").as_str(), "http://otel:4317/");
-    let shown = format!("{} {:?} {:?}", loaded.effective, loaded.remarks, redis);
+    let shown = format!("{} {:?} {:?} {shown_too}", loaded.effective, loaded.remarks, redis);
     assert!(!shown.contains("s3cret") && !shown.contains("p@ss") && !shown.contains("p%40ss"), "{shown}");
     assert!(loaded.remarks.iter().any(|remark| remark.contains("REDIS_POOL_SIZE has no effect")));
 }
@@ -88,11 +89,14 @@ fn redis_is_reached_as_its_variables_say() {
         (&[("REDIS_URL", "h:1"), ("REDIS_TLS_CA_BASE64", &ca)], ("h", 1, true, false)),
         (&[("REDIS_URL", "h:1"), ("REDIS_TLS_CA_BASE64", &ca), ("REDIS_TLS_ENABLED", "0")], ("h", 1, false, false)),
         (&[("REDIS_URL", "h:1"), ("REDIS_CLUSTER_URL", "")], ("h", 1, false, false)),
+        (&[("REDIS_URL", "redis://:old@h:1"), ("REDIS_PASSWORD", "new")], ("h", 1, false, false)),
         (&[("REDIS_URL", "h:1"), ("REDIS_CLUSTER_URL", "c:2")], ("c", 2, false, true)),
     ] {
         let redis = redis(env);
         let url = &redis.urls[0];
         assert_eq!((url.host.as_str(), url.port, url.tls, redis.cluster), want, "{env:?}");
+        let new = env.iter().any(|(name, _)| *name == "REDIS_PASSWORD");
+        assert_eq!(url.password.as_ref().is_some_and(|password| password.matches(b"new")), new, "{env:?}");
     }
 }
 
@@ -132,6 +136,7 @@ fn a_fault_names_its_variable_and_no_secret() {
     for (env, variable, wrong) in [
         (&[("REDIS_URL", "h:1"), ("PROXY_PORT", "x")][..], Some("PROXY_PORT"), "not an IP address and port"),
         (&[("REDIS_URL", "http://h:1")], Some("REDIS_URL"), "not a redis"),
+        (&[("REDIS_URL", "h:0")], Some("REDIS_URL"), "port"),
         (&[("REDIS_URL", "h:1"), ("REDIS_TLS_ENABLED", "s3cret")], Some("REDIS_TLS_ENABLED"), "no such choice"),
         (&[("REDIS_URL", "h:1"), ("REDIS_TLS_CA_BASE64", "no, not!")], Some("REDIS_TLS_CA_BASE64"), "Base64"),
         (&[("REDIS_URL", ":s3cret@")], Some("REDIS_URL"), "URL"),

@@ -40,6 +40,9 @@ pub(crate) fn redis(text: &str) -> Result<RedisUrl, Wrong> {
         "" => 0,
         path => path.parse().map_err(|_| Wrong::new("its path is no database's number", REDIS))?,
     };
+    if url.port() == Some(0) {
+        return Err(Wrong::new("its port is not one of 1 to 65535", REDIS));
+    }
     Ok(RedisUrl {
         host: host.as_str().trim_matches(['[', ']']).to_owned(),
         port: url.port().unwrap_or(6379),
