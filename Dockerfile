@@ -12,6 +12,9 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 # How jemalloc is built.
 COPY .cargo .cargo
+# The gRPC service, and what makes code of it.
+COPY build.rs build.rs
+COPY proto proto
 # Stand-ins for our own code: nothing up to its COPY depends on it.
 RUN mkdir src benches \
     && touch src/lib.rs benches/load.rs benches/routing.rs benches/table.rs \

@@ -1,17 +1,14 @@
-//! The REST and gRPC adapters against scripted control planes on real sockets.
+//! The adapters against scripted control planes on real sockets.
 
 mod calls;
 mod grpc;
-#[path = "../support/grpc_api.rs"]
-mod grpc_api;
 mod lookups;
-mod oauth;
 mod scripted_http;
 mod settings;
 #[path = "../support/mod.rs"]
 mod support;
-#[allow(dead_code, unreachable_pub, reason = "as in support")]
 #[path = "../support/tls.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a part of it is of use here")]
 mod tls;
 mod wakes;
 

@@ -5,7 +5,10 @@
 use std::{
     collections::VecDeque,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
 };
 
 use tokio::{
@@ -111,6 +114,7 @@ struct State {
     faults: Mutex<Vec<String>>,
     /// One permit for each peer that left an endless or hanging answer.
     left: Semaphore,
+    requests: AtomicUsize,
 }
 
 impl ScriptedHttp {
@@ -122,6 +126,7 @@ impl ScriptedHttp {
             steps: Mutex::new(steps.into_iter().collect()),
             faults: Mutex::default(),
             left: Semaphore::new(0),
+            requests: AtomicUsize::new(0),
         });
         let shared = Arc::clone(&state);
         let accepting = tokio::spawn(async move {
@@ -135,6 +140,11 @@ impl ScriptedHttp {
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> usize {
+        self.state.requests.load(SeqCst)
     }
 
     /// Waits until a peer has left an answer that does not end.
@@ -161,6 +171,7 @@ impl Drop for ScriptedHttp {
 async fn serve(mut socket: TcpStream, state: Arc<State>) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut socket, &mut buffer).await {
+        state.requests.fetch_add(1, SeqCst);
         let step = {
             let mut steps = state.steps.lock().unwrap_or_else(PoisonError::into_inner);
             steps.pop_front()

@@ -3,7 +3,6 @@
 mod changes;
 mod cluster;
 mod drop_in;
-#[path = "../support/grpc_api.rs"]
 mod grpc_api;
 mod healing;
 mod outages;

@@ -139,7 +139,7 @@ async fn over_tls_with_an_authority_of_its_own_a_user_and_a_database() {
     let mut redis = Redis::start_for("edge:t0ken@", &[&tls[..], &more[..]].concat()).await;
     redis.path = "/3";
     let nodes = Nodes::start().await;
-    let ca = STANDARD.encode(authority.root());
+    let ca = STANDARD.encode(authority.pem());
     let toml = |login: &str, ca: &str| {
         let url = format!("rediss://{login}127.0.0.1:{port}/3");
         let config = redis.config(nodes.port, NOBODY).replace(&redis.url(), &url);
@@ -150,7 +150,7 @@ async fn over_tls_with_an_authority_of_its_own_a_user_and_a_database() {
     redis.put("abc", "127.0.0.2", "b").await;
     becomes(&proxy, "abc", "127.0.0.2").await;
     // Who is not believed, or does not believe, gets nothing; and what is wrong is told without the secret.
-    let others = STANDARD.encode(Authority::new().root());
+    let others = STANDARD.encode(Authority::new().pem());
     for (login, ca, word) in [("edge:t0ken@", &others, "invalid peer certificate"), ("edge:t0kenX@", &ca, "WRONGPASS")]
     {
         let proxy = Binary::start(&toml(login, ca)).await;

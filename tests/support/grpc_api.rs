@@ -1,184 +1,268 @@
-//! E2B's API, as far as it wakes: `proxy.SandboxService/ResumeSandbox`, answered call by call as a script says.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+//! E2B's API as a proxy knows it: `proxy.SandboxService/ResumeSandbox` over gRPC.
+//!
+//! Each sandbox has a script. Dropping the API panics if a step of one is left, or if a call came that none expects.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
 };
 
-use tokio::{net::TcpStream, runtime::Runtime};
-use tonic::{
-    Code, Request, Response, Status,
-    transport::{Identity, Server, ServerTlsConfig, server::TcpIncoming},
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    service::TowerToHyperService,
 };
-
-use self::wire::{
-    SandboxResumeRequest, SandboxResumeResponse,
-    sandbox_service_server::{SandboxService, SandboxServiceServer},
+use rustls::ServerConfig;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
 };
-use crate::support::eventually;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
 
-#[expect(clippy::pedantic, unreachable_pub, reason = "generated")]
-mod wire {
+use super::{control_plane::Gate, eventually, listen, own_ip};
+
+#[allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "generated")]
+mod proto {
     include!(concat!(env!("OUT_DIR"), "/server/proxy.rs"));
 }
 
+use proto::{
+    SandboxResumeRequest, SandboxResumeResponse,
+    sandbox_service_server::{SandboxService, SandboxServiceServer},
+};
+
+/// What is said of a sandbox that is just being paused.
+pub const TRANSITIONING: &str = "sandbox is still transitioning";
+
 /// What it does with one call.
 #[derive(Clone)]
-pub enum Say {
-    /// Runs on this node, as it is written.
-    Node(&'static str),
-    Status(Code, &'static str),
+pub enum Step {
+    /// The sandbox runs (now) on the machine of this name.
+    Runs(String),
+    /// This status and message.
+    Fails(Code, String),
     /// No answer ever.
-    Hang,
-    /// Does this first.
-    Doing(Arc<dyn Fn() -> futures_util::future::BoxFuture<'static, ()> + Send + Sync>, Box<Self>),
+    Hangs,
+    /// Cuts the connection.
+    Cuts,
+    /// First waits for the gate.
+    After(Gate, Box<Self>),
+    /// First does this.
+    Doing(Arc<dyn Fn() + Send + Sync>, Box<Self>),
 }
 
-impl Say {
+impl Step {
+    pub fn runs(node: &str) -> Self {
+        Self::Runs(node.into())
+    }
+
+    pub fn fails(code: Code, message: &str) -> Self {
+        Self::Fails(code, message.into())
+    }
+
+    /// It is just being paused.
+    pub fn transitioning() -> Self {
+        Self::fails(Code::FailedPrecondition, TRANSITIONING)
+    }
+
+    /// The same once the gate is open.
+    pub fn after(self, gate: &Gate) -> Self {
+        Self::After(gate.clone(), Box::new(self))
+    }
+
     /// The same, and this before.
-    pub fn doing<F: Future<Output = ()> + Send + 'static>(self, deed: impl Fn() -> F + Send + Sync + 'static) -> Self {
-        Self::Doing(Arc::new(move || Box::pin(deed())), Box::new(self))
+    pub fn doing(self, deed: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::Doing(Arc::new(deed), Box::new(self))
     }
 }
 
-/// The words for "ask again soon".
-pub const TRANSITIONING: Say = Say::Status(Code::FailedPrecondition, "sandbox is still transitioning");
-
-/// What a call carried.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One call as it came.
+#[derive(Clone, Debug)]
 pub struct Call {
     pub sandbox: String,
-    pub port: String,
-    pub traffic_token: Option<String>,
-    pub access_token: Option<String>,
-    pub authorization: Option<String>,
-    /// `grpc-timeout`
-    pub timeout: Option<String>,
+    pub metadata: MetadataMap,
+}
+
+impl Call {
+    /// All values of this name, as bytes.
+    pub fn values(&self, name: &str) -> Vec<Vec<u8>> {
+        self.metadata.get_all(name).iter().map(|value| value.as_encoded_bytes().to_vec()).collect()
+    }
+
+    /// The only value of this name, as text; `None`: it is not there.
+    pub fn value(&self, name: &str) -> Option<String> {
+        let mut values = self.values(name);
+        assert!(values.len() < 2, "{name} came {} times", values.len());
+        values.pop().map(|value| String::from_utf8(value).expect("UTF-8"))
+    }
+}
+
+#[derive(Default)]
+struct Script {
+    steps: VecDeque<Step>,
+    /// What follows the steps.
+    then: Option<Step>,
 }
 
 #[derive(Default)]
 struct State {
-    script: VecDeque<Say>,
-    /// What follows the script.
-    then: Option<Say>,
-    calls: Vec<Call>,
-    faults: Vec<String>,
+    scripts: Mutex<HashMap<String, Script>>,
+    calls: Mutex<Vec<Call>>,
+    faults: Mutex<Vec<String>>,
+    connections: AtomicUsize,
+    /// Calls whose callers gave up.
+    left: AtomicUsize,
 }
 
 /// The API; ends when dropped.
 pub struct GrpcApi {
     pub address: SocketAddr,
-    state: Arc<Mutex<State>>,
-    identity: Option<Identity>,
-    /// Of its own: what is served ends with it, as with a process that is killed.
-    running: Mutex<Option<Runtime>>,
+    tls: Option<Arc<ServerConfig>>,
+    state: Arc<State>,
+    task: Mutex<Option<JoinSet<()>>>,
 }
 
 impl GrpcApi {
-    /// In the clear, on a free port; every step must come, and no other.
-    pub fn start(script: impl IntoIterator<Item = Say>) -> Self {
-        Self::new(script, None, None)
+    /// Plain, on a free port of an address of its own.
+    pub async fn start() -> Self {
+        Self::new(None, &format!("{}:0", own_ip()))
     }
 
-    /// Over TLS, with this chain and key in PEM.
-    pub fn start_tls(script: impl IntoIterator<Item = Say>, chain: &str, key: &str) -> Self {
-        Self::new(script, None, Some(Identity::from_pem(chain, key)))
+    /// Over TLS as configured (HTTP/2 by ALPN), at this address.
+    pub async fn with_tls(tls: ServerConfig, ip: &str) -> Self {
+        Self::new(Some(Arc::new(tls)), &format!("{ip}:0"))
     }
 
-    /// Every call is answered so.
-    pub fn always(say: Say) -> Self {
-        Self::new([], Some(say), None)
-    }
-
-    fn new(script: impl IntoIterator<Item = Say>, then: Option<Say>, identity: Option<Identity>) -> Self {
-        let state = State { script: script.into_iter().collect(), then, ..State::default() };
-        let mut this = Self {
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
-            state: Arc::new(Mutex::new(state)),
-            identity,
-            running: Mutex::new(None),
-        };
-        this.address = this.run();
+    fn new(tls: Option<Arc<ServerConfig>>, address: &str) -> Self {
+        let listener = listen(address);
+        let address = listener.local_addr().expect("an address");
+        let this = Self { address, tls, state: Arc::default(), task: Mutex::default() };
+        this.serve(listener);
         this
     }
 
-    fn run(&self) -> SocketAddr {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        let inside = runtime.enter();
-        let incoming = TcpIncoming::bind(self.address).expect("a free port").with_nodelay(Some(true));
-        let address = incoming.local_addr().expect("an address");
-        let mut server = Server::builder();
-        if let Some(identity) = &self.identity {
-            server = server.tls_config(ServerTlsConfig::new().identity(identity.clone())).expect("an identity");
-        }
-        let service = SandboxServiceServer::new(Service(self.state.clone()));
-        runtime.spawn(server.add_service(service).serve_with_incoming(incoming));
-        drop(inside);
-        *self.running() = Some(runtime);
-        address
+    fn serve(&self, listener: TcpListener) {
+        let (state, tls) = (self.state.clone(), self.tls.clone());
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                state.connections.fetch_add(1, SeqCst);
+                let service = Service { state: state.clone(), cut: CancellationToken::new() };
+                open.spawn(accept(socket, tls.clone(), service));
+            }
+        });
+        *lock(&self.task) = Some(task);
     }
 
-    /// Ends it with all its connections: its address refuses.
+    /// Ends it in the midst of everything: its address refuses connections.
     pub async fn stop(&self) {
-        self.end();
+        drop(lock(&self.task).take());
         eventually("the API is gone", async || TcpStream::connect(self.address).await.is_err()).await;
     }
 
-    fn end(&self) {
-        if let Some(runtime) = self.running().take() {
-            runtime.shutdown_background();
-        }
-    }
-
-    fn running(&self) -> MutexGuard<'_, Option<Runtime>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins again where it was.
-    pub fn restart(&self) {
-        self.run();
+    pub async fn restart(&self) {
+        self.serve(listen(&self.address.to_string()));
     }
 
-    /// More steps of the script.
-    pub fn says(&self, script: impl IntoIterator<Item = Say>) {
-        self.state().script.extend(script);
+    /// The next calls for this sandbox; each must come, and then no other.
+    pub fn resumes(&self, id: &str, steps: impl IntoIterator<Item = Step>) -> &Self {
+        let mut scripts = lock(&self.state.scripts);
+        let script = scripts.entry(id.to_owned()).or_default();
+        assert!(script.steps.is_empty(), "a script is written over another that is not used up");
+        *script = Script { steps: steps.into_iter().collect(), then: None };
+        drop(scripts);
+        self
     }
 
+    /// Every call for this sandbox from now on.
+    pub fn always(&self, id: &str, step: Step) -> &Self {
+        lock(&self.state.scripts).insert(id.to_owned(), Script { steps: VecDeque::new(), then: Some(step) });
+        self
+    }
+
+    /// All calls so far.
     pub fn calls(&self) -> Vec<Call> {
-        self.state().calls.clone()
+        lock(&self.state.calls).clone()
     }
 
-    /// Waits until so many calls came.
-    pub async fn calls_become(&self, count: usize) {
-        eventually(&format!("{count} calls"), async || self.state().calls.len() == count).await;
+    /// How many of them were for this sandbox.
+    pub fn calls_for(&self, id: &str) -> usize {
+        lock(&self.state.calls).iter().filter(|call| call.sandbox == id).count()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until so many calls for the sandbox have come.
+    pub async fn calls_become(&self, id: &str, count: usize) {
+        eventually(&format!("{count} calls for {id}"), async || self.calls_for(id) == count).await;
     }
 
-    /// The configuration of a proxy that asks it.
+    /// Waits until so many callers that hung have given up.
+    pub async fn callers_left(&self, count: usize) {
+        eventually(&format!("{count} callers left"), async || self.state.left.load(SeqCst) == count).await;
+    }
+
+    /// Connections accepted so far.
+    pub fn connections(&self) -> usize {
+        self.state.connections.load(SeqCst)
+    }
+
+    /// The part of a proxy's configuration that makes it ask here.
     pub fn config(&self) -> String {
-        format!("resume.kind = \"grpc\"\nresume.grpc.address = \"{}\"\n", self.address)
+        format!(
+            "resume.kind = \"grpc\"\nresume.grpc.address = \"{}\"\nresume.grpc.tls = {}\n",
+            self.address,
+            self.tls.is_some()
+        )
     }
 }
 
 impl Drop for GrpcApi {
     fn drop(&mut self) {
-        self.end();
         if std::thread::panicking() {
             return;
         }
-        let state = self.state();
-        assert!(state.faults.is_empty(), "it was called against its script: {:?}", state.faults);
-        assert_eq!(state.script.len(), 0, "calls that never came");
+        let faults = lock(&self.state.faults);
+        assert!(faults.is_empty(), "the API was called against its script: {faults:#?}");
+        for (id, script) in &*lock(&self.state.scripts) {
+            assert_eq!(script.steps.len(), 0, "calls for {id} that never came");
+        }
     }
 }
 
-struct Service(Arc<Mutex<State>>);
+async fn accept(socket: TcpStream, tls: Option<Arc<ServerConfig>>, service: Service) {
+    match tls {
+        None => drive(socket, service).await,
+        Some(tls) => {
+            if let Ok(stream) = TlsAcceptor::from(tls).accept(socket).await {
+                drive(stream, service).await;
+            }
+        }
+    }
+}
+
+async fn drive(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, service: Service) {
+    let cut = service.cut.clone();
+    let service = TowerToHyperService::new(SandboxServiceServer::new(service));
+    let connection =
+        hyper::server::conn::http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
+    tokio::select! {
+        _ = connection => {}
+        () = cut.cancelled() => {}
+    }
+}
+
+/// The API as one connection sees it.
+struct Service {
+    state: Arc<State>,
+    cut: CancellationToken,
+}
 
 #[tonic::async_trait]
 impl SandboxService for Service {
@@ -186,37 +270,50 @@ impl SandboxService for Service {
         &self,
         request: Request<SandboxResumeRequest>,
     ) -> Result<Response<SandboxResumeResponse>, Status> {
-        let metadata = request.metadata();
-        let of = |name: &str| metadata.get(name).map(|value| value.to_str().expect("text").to_owned());
-        let call = Call {
-            sandbox: request.get_ref().sandbox_id.clone(),
-            port: of("e2b-sandbox-request-port").unwrap_or_default(),
-            traffic_token: of("e2b-traffic-access-token"),
-            access_token: of("e2b-envd-access-token"),
-            authorization: of("authorization"),
-            timeout: of("grpc-timeout"),
-        };
-        let mut say = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let say = state.script.pop_front().or_else(|| state.then.clone());
-            if say.is_none() {
-                state.faults.push(format!("{call:?}"));
-            }
-            state.calls.push(call);
-            say.unwrap_or(Say::Status(Code::Internal, "not in the script"))
+        let (metadata, _, message) = request.into_parts();
+        let id = message.sandbox_id;
+        lock(&self.state.calls).push(Call { sandbox: id.clone(), metadata });
+        let step = lock(&self.state.scripts)
+            .get_mut(&id)
+            .and_then(|script| script.steps.pop_front().or_else(|| script.then.clone()));
+        let Some(mut step) = step else {
+            lock(&self.state.faults).push(format!("an unexpected call for {id}"));
+            return Err(Status::internal("nobody expected this"));
         };
         loop {
-            match say {
-                Say::Node(node) => {
-                    return Ok(Response::new(SandboxResumeResponse { orchestrator_ip: node.to_owned() }));
+            step = match step {
+                Step::Runs(node) => return Ok(Response::new(SandboxResumeResponse { orchestrator_ip: node })),
+                Step::Fails(code, message) => return Err(Status::new(code, message)),
+                Step::Hangs => {
+                    let _leaving = Leaving(&self.state.left);
+                    std::future::pending().await
                 }
-                Say::Status(code, message) => return Err(Status::new(code, message)),
-                Say::Hang => std::future::pending().await,
-                Say::Doing(deed, then) => {
-                    deed().await;
-                    say = *then;
+                Step::Cuts => {
+                    self.cut.cancel();
+                    std::future::pending().await
                 }
-            }
+                Step::After(gate, step) => {
+                    gate.opened().await;
+                    *step
+                }
+                Step::Doing(deed, step) => {
+                    deed();
+                    *step
+                }
+            };
         }
     }
+}
+
+/// Counts whoever drops it.
+struct Leaving<'a>(&'a AtomicUsize);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

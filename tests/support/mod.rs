@@ -33,6 +33,7 @@ use tokio::{
 pub mod binary;
 pub mod collector;
 pub mod control_plane;
+pub mod grpc_api;
 pub mod http2;
 pub mod kinds;
 mod server;

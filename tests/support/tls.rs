@@ -94,8 +94,8 @@ impl Authority {
         STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, leaf.public_key().raw))
     }
 
-    /// Its own certificate, in PEM.
-    pub fn root(&self) -> String {
+    /// The authority's own certificate.
+    pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 

@@ -1,127 +1,119 @@
 //! `resume.kind = "grpc"`: E2B's API, asked by the service that its own proxy asks.
 //!
-//! The API joins concurrent wakes of a sandbox and answers for one that runs already: a call that may or may not have
-//! arrived can be made again.
+//! Calls run on the control runtime, whoever waits for them, since its sockets live there; dropping the future of one
+//! cancels it. `ResumeSandbox` may be repeated (a sandbox that runs is told, not woken), so a call that got no answer
+//! of the API is made once more within its time: a connection that broke meanwhile costs nobody an error.
 
+mod answer;
 mod channel;
+mod metadata;
 mod oauth;
-mod outcome;
-#[expect(unreachable_pub, reason = "generated")]
-mod wire {
-    include!(concat!(env!("OUT_DIR"), "/client/proxy.rs"));
-}
+mod status;
+mod token;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, time::Instant};
-use tonic::{
-    Code, Request,
-    metadata::{AsciiMetadataValue, MetadataMap},
-    transport::Channel,
-};
+use tokio_util::task::AbortOnDropHandle;
+use tonic::{Request, transport::Channel};
 
 use self::{
-    oauth::{Tokens, Unauthorized},
-    outcome::Outcome,
-    wire::{SandboxResumeRequest, sandbox_service_client::SandboxServiceClient},
+    answer::Checked,
+    oauth::OAuth,
+    proto::{SandboxResumeRequest, sandbox_service_client::SandboxServiceClient},
+    status::Outcome,
 };
 use crate::{
     config,
     control::SetupError,
     sandbox::ports::{Resumer, Wake, WakeError},
-    types::{Credentials, Denial, Placement, Secret},
+    types::{Credentials, Placement, SandboxId},
 };
 
-/// An answer has a host name in it.
-const MAX_ANSWER: usize = 64 * 1024;
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::unwrap_used,
+    reason = "generated from proto/ by build.rs"
+)]
+mod proto {
+    include!(concat!(env!("OUT_DIR"), "/client/proxy.rs"));
+}
+
+/// The longest answer that is taken, in bytes: it names one host.
+const MAX_ANSWER: usize = 16 << 10;
 
 /// The API as waker.
 #[derive(Debug)]
 pub struct GrpcResumer {
-    client: SandboxServiceClient<Channel>,
-    tokens: Option<Tokens>,
-    /// One wake, whatever it takes; the API is told, too.
-    call_timeout: Duration,
+    api: Arc<Api>,
+    control: Handle,
 }
 
 impl GrpcResumer {
-    /// Makes the channel, whose connection lives on `control` and is made when it is first needed. A call may take
-    /// `call_timeout`. Needs [`crate::control::install_tls_provider`].
+    /// Makes the channel, which connects when it is first needed. A call may take `call_timeout`. Needs
+    /// [`crate::control::install_tls_provider`].
     pub fn new(settings: &config::GrpcResume, call_timeout: Duration, control: &Handle) -> Result<Self, SetupError> {
-        let channel = channel::lazy(settings, control).map_err(SetupError::Grpc)?;
-        let client = SandboxServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-        let tokens = settings.oauth.as_ref().map(|oauth| Tokens::new(oauth, control)).transpose()?;
-        Ok(Self { client, tokens, call_timeout })
-    }
-
-    async fn call(&self, wake: &Wake, ends: Instant) -> Result<Outcome, Unauthorized> {
-        let mut request = Request::new(SandboxResumeRequest { sandbox_id: wake.id.as_str().to_owned() });
-        request.set_timeout(ends.saturating_duration_since(Instant::now()));
-        match introduce(request.metadata_mut(), &wake.credentials) {
-            Ok(()) => {}
-            Err(denial) => return Ok(Outcome::Ended(Err(WakeError::Denied(denial)))),
-        }
-        let token = match &self.tokens {
-            None => None,
-            Some(tokens) => Some(tokens.get().await?),
-        };
-        if let Some(token) = &token {
-            request.metadata_mut().insert("authorization", token.value());
-        }
-        let answer = self.client.clone().resume_sandbox(request).await;
-        if let (Some(tokens), Some(token), Err(status)) = (&self.tokens, &token, &answer)
-            && status.code() == Code::Unauthenticated
-            && outcome::was_told(status)
-        {
-            tokens.refused(token);
-            return Ok(Outcome::TokenRefused);
-        }
-        Ok(outcome::of(answer.map(|answer| answer.into_inner().orchestrator_ip)))
+        let channel = channel::open(settings, control)?;
+        let oauth = settings.oauth.as_ref().map(|oauth| OAuth::new(oauth, control)).transpose()?;
+        Ok(Self { api: Arc::new(Api { channel, oauth, call_timeout }), control: control.clone() })
     }
 }
 
 impl Resumer for GrpcResumer {
     async fn resume(&self, wake: &Wake) -> Result<Placement, WakeError> {
-        let ends = Instant::now() + self.call_timeout;
-        let mut again = true;
+        let (api, id, credentials) = (self.api.clone(), wake.id.clone(), wake.credentials.clone());
+        let call = self.control.spawn(async move { api.resume(&id, &credentials).await });
+        let landed = AbortOnDropHandle::new(call).await;
+        // It panicked, or the runtime ends.
+        landed.unwrap_or_else(|_| Err(WakeError::Unavailable("the call was lost".into())))
+    }
+}
+
+#[derive(Debug)]
+struct Api {
+    channel: Channel,
+    oauth: Option<OAuth>,
+    call_timeout: Duration,
+}
+
+impl Api {
+    async fn resume(&self, id: &SandboxId, credentials: &Credentials) -> Result<Placement, WakeError> {
+        let deadline = Instant::now() + self.call_timeout;
+        // The channel's own timer runs only from when there is a connection.
+        let outcome = tokio::time::timeout_at(deadline, self.attempts(id, credentials, deadline)).await;
+        outcome.unwrap_or(Outcome::Expired).told()
+    }
+
+    /// One call; and one more after each of the two failures that a second one may heal.
+    async fn attempts(&self, id: &SandboxId, credentials: &Credentials, deadline: Instant) -> Outcome {
+        let (mut was_cut, mut was_refused) = (false, false);
         loop {
-            let outcome = self.call(wake, ends).await;
-            match outcome.map_err(|error| WakeError::Unavailable(format!("ResumeSandbox: {error}")))? {
-                Outcome::Ended(outcome) => return outcome,
-                // A connection that broke is another by now; a token that was refused, too. Once.
-                Outcome::Broken(_) | Outcome::TokenRefused if again && Instant::now() < ends => again = false,
-                Outcome::Broken(why) => return Err(WakeError::Unavailable(format!("ResumeSandbox: {why}"))),
-                Outcome::TokenRefused => {
-                    return Err(WakeError::Unavailable("ResumeSandbox: the API refuses the OAuth token".into()));
+            let token = match &self.oauth {
+                None => None,
+                Some(oauth) => match oauth.token().await {
+                    Ok(token) => Some(token),
+                    Err(fault) => return Outcome::NoToken(fault),
+                },
+            };
+            let mut request = Request::new(SandboxResumeRequest { sandbox_id: id.as_str().into() });
+            metadata::write(request.metadata_mut(), credentials, token.as_ref());
+            request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+            let mut client =
+                SandboxServiceClient::new(Checked(self.channel.clone())).max_decoding_message_size(MAX_ANSWER);
+            let outcome = match client.resume_sandbox(request).await {
+                Ok(answer) => Outcome::Runs(answer.into_inner().orchestrator_ip),
+                Err(status) => Outcome::of(&status, credentials, token.as_ref()),
+            };
+            match (&outcome, &self.oauth, token) {
+                (Outcome::Unauthenticated, Some(oauth), Some(token)) if !was_refused => {
+                    was_refused = true;
+                    oauth.refused(&token);
                 }
+                (Outcome::Cut(_), ..) if !was_cut => was_cut = true,
+                _ => return outcome,
             }
         }
     }
-}
-
-/// Says on whose behalf the sandbox is to be woken.
-fn introduce(metadata: &mut MetadataMap, credentials: &Credentials) -> Result<(), Denial> {
-    metadata.insert("e2b-sandbox-request-port", AsciiMetadataValue::from(credentials.port.get()));
-    let tokens = [
-        ("e2b-traffic-access-token", &credentials.traffic_token, Denial::TrafficTokenInvalid),
-        ("e2b-envd-access-token", &credentials.access_token, Denial::Denied),
-    ];
-    for (name, token, denial) in tokens {
-        if let Some(token) = token {
-            // gRPC carries visible ASCII: no token of the API's has anything else.
-            metadata.insert(name, secret(token).ok_or(denial)?);
-        }
-    }
-    Ok(())
-}
-
-/// As metadata that shows up nowhere and in no compression table. Only visible ASCII and the space can stand there
-/// (gRPC over HTTP/2, `ASCII-Value`).
-fn secret(secret: &Secret) -> Option<AsciiMetadataValue> {
-    if !secret.expose().iter().all(|byte| matches!(byte, 0x20..=0x7e)) {
-        return None;
-    }
-    let mut value = AsciiMetadataValue::try_from(secret.expose()).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }

@@ -1,5 +1,4 @@
-//! Tokens for the API: OAuth 2.0 client credentials (RFC 6749 §4.4). One is asked for ahead of the end of the one
-//! before, which serves meanwhile; never two at once.
+//! Access tokens by client credentials (RFC 6749 §4.4): asked for ahead of their end, by one request at a time.
 
 use std::{
     fmt,
@@ -7,214 +6,191 @@ use std::{
     time::Duration,
 };
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::{HeaderValue, StatusCode, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use reqwest::{Client, Url};
-use serde::Deserialize;
-use serde_json::Value;
-use tokio::{
-    runtime::Handle,
-    sync::watch,
-    time::{Instant, timeout},
-};
-use tonic::metadata::AsciiMetadataValue;
+use tokio::{runtime::Handle, sync::watch, time::Instant};
 
+use super::token::Token;
 use crate::{
     config,
     control::{
         SetupError,
-        http::{self, Fault},
+        http::{body, client, told},
     },
-    types::Secret,
 };
 
+/// What the tokens are for.
 const SCOPE: &str = "sandboxes:lifecycle";
-const REQUEST_LIMIT: Duration = Duration::from_secs(5);
-/// A token is a few KiB at most.
-const MAX_BODY: usize = 64 * 1024;
-/// A server that does not say how long its token is good (RFC 6749 §5.1 only recommends it).
-const UNTOLD: Duration = Duration::from_mins(5);
-/// Whatever it says, as seconds.
-const SHORTEST: u64 = 1;
-const LONGEST: u64 = 24 * 60 * 60;
-/// So long before its end a token is asked for anew; earlier where it is short-lived.
-const AHEAD: Duration = Duration::from_mins(1);
-/// So long nobody asks again after a failure.
-const FAILED: Duration = Duration::from_millis(500);
-/// Of `application/x-www-form-urlencoded`, in which user and password go (RFC 6749 §2.3.1).
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// The longest answer that is read, in bytes.
+const MAX_BODY: usize = 64 << 10;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// So long nobody asks again after a failure, or after a token that the API refused.
+const PAUSE: Duration = Duration::from_millis(500);
 
-/// There is no token.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("no OAuth token: {0}")]
-pub(super) struct Unauthorized(Arc<str>);
+/// Why there is no token; for operators, without a secret.
+pub(super) type Fault = Arc<str>;
 
-/// A token, as it goes into a call.
-#[derive(Clone)]
-pub(super) struct Token {
-    value: AsciiMetadataValue,
-    /// Tells it from others.
-    serial: u64,
-    renew: Instant,
-    expires: Instant,
+type Landing = Option<Result<Token, Fault>>;
+
+/// Where tokens come from.
+pub(super) struct OAuth {
+    shared: Arc<Shared>,
+    control: Handle,
 }
-
-impl Token {
-    pub(super) fn value(&self) -> AsciiMetadataValue {
-        self.value.clone()
-    }
-}
-
-/// Gets tokens, and keeps the last.
-#[derive(Clone)]
-pub(super) struct Tokens(Arc<Shared>);
 
 struct Shared {
-    endpoint: Endpoint,
-    control: Handle,
-    state: Mutex<State>,
-}
-
-struct Endpoint {
     client: Client,
     url: Url,
-    user: String,
-    password: String,
+    /// Id and secret, as HTTP Basic authentication.
+    authorization: HeaderValue,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     token: Option<Token>,
-    /// Closed when the request under way has ended, however it did.
-    flight: Option<watch::Receiver<()>>,
-    failed: Option<(Instant, Unauthorized)>,
-    serial: u64,
+    /// The request under way.
+    flight: Option<watch::Receiver<Landing>>,
+    failed: Option<(Instant, Fault)>,
+    refused: Option<Instant>,
 }
 
-impl fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokens").field("host", &self.0.endpoint.url.host_str()).finish_non_exhaustive()
-    }
-}
-
-impl Tokens {
+impl OAuth {
     pub(super) fn new(settings: &config::OAuth, control: &Handle) -> Result<Self, SetupError> {
-        let secret = std::str::from_utf8(settings.client_secret.expose()).map_err(|_| SetupError::ApiKey)?;
-        let encoded = |text: &str| utf8_percent_encode(text, ENCODED).to_string();
-        let endpoint = Endpoint {
-            client: http::client()?,
-            url: settings.token_url.clone(),
-            user: encoded(&settings.client_id),
-            password: encoded(secret),
-        };
-        Ok(Self(Arc::new(Shared { endpoint, control: control.clone(), state: Mutex::default() })))
+        let mut url = settings.token_url.clone();
+        url.set_fragment(None);
+        if url.cannot_be_a_base() || !matches!(url.scheme(), "http" | "https") {
+            return Err(SetupError::Url);
+        }
+        // What stands there would be a second Authorization.
+        let _ = (url.set_username(""), url.set_password(None));
+        let authorization = basic(settings);
+        let shared = Shared { client: client()?, url, authorization, state: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared), control: control.clone() })
     }
 
-    /// A token that is good now. Whoever needs one while it is being asked for waits for that one request.
-    pub(super) async fn get(&self) -> Result<Token, Unauthorized> {
-        loop {
-            let mut flight = {
-                let (now, mut state) = (Instant::now(), self.0.lock());
-                let failed = state.failed.clone().filter(|(at, _)| now < *at + FAILED).map(|(_, error)| error);
-                if let Some(token) = state.token.clone().filter(|token| now < token.expires) {
+    /// A token that is valid now. Waits only where there is none.
+    pub(super) async fn token(&self) -> Result<Token, Fault> {
+        let mut flight = {
+            let mut state = self.shared.state();
+            let now = Instant::now();
+            let failed = state.failed.as_ref().filter(|(at, _)| now < *at + PAUSE).map(|(_, fault)| fault.clone());
+            let valid = state.token.clone().filter(|token| now < token.end);
+            match (valid, failed) {
+                (Some(token), failed) => {
                     if now >= token.renew && failed.is_none() {
-                        self.fly(&mut state);
+                        self.flight(&mut state);
                     }
                     return Ok(token);
                 }
-                if let Some(error) = failed {
-                    return Err(error);
-                }
-                self.fly(&mut state)
-            };
-            // Nothing is ever sent: it ends by being closed.
-            while flight.changed().await.is_ok() {}
-        }
+                (None, Some(fault)) => return Err(fault),
+                (None, None) => self.flight(&mut state),
+            }
+        };
+        let landing = flight.wait_for(Option::is_some).await.ok().and_then(|landing| landing.clone());
+        landing.unwrap_or_else(|| Err("the request was lost".into()))
     }
 
-    /// The API took no call with it: the next is another.
+    /// The API refused this token: the next call gets another. Tokens that it refuses one after the other are asked
+    /// for with pauses.
     pub(super) fn refused(&self, token: &Token) {
-        let mut state = self.0.lock();
-        state.token = state.token.take().filter(|current| current.serial != token.serial);
+        let mut state = self.shared.state();
+        let now = Instant::now();
+        let is_current = state.token.as_ref().is_some_and(|current| current.is(token));
+        if is_current && state.refused.is_none_or(|at| now >= at + PAUSE) {
+            state.token = None;
+            state.refused = Some(now);
+        }
     }
 
     /// The request under way, begun now if there is none.
-    fn fly(&self, state: &mut State) -> watch::Receiver<()> {
+    fn flight(&self, state: &mut State) -> watch::Receiver<Landing> {
+        // One that panicked has closed its channel.
         if let Some(flight) = state.flight.as_ref().filter(|flight| flight.has_changed().is_ok()) {
             return flight.clone();
         }
-        let (end, flight) = watch::channel(());
+        let (sender, flight) = watch::channel(None);
         state.flight = Some(flight.clone());
-        state.serial += 1;
-        let (shared, serial) = (self.0.clone(), state.serial);
-        self.0.control.spawn(async move {
-            let outcome = shared.endpoint.request(serial).await;
-            let mut state = shared.lock();
-            match outcome {
-                Ok(token) => (state.token, state.failed) = (Some(token), None),
-                Err(why) => {
-                    tracing::warn!(host = shared.endpoint.url.host_str(), why, "no OAuth token");
-                    state.failed = Some((Instant::now(), Unauthorized(why.into())));
-                }
+        let shared = self.shared.clone();
+        self.control.spawn(async move {
+            let outcome = shared.ask().await;
+            let mut state = shared.state();
+            state.flight = None;
+            match &outcome {
+                Ok(token) => (state.token, state.failed) = (Some(token.clone()), None),
+                Err(fault) => state.failed = Some((Instant::now(), fault.clone())),
             }
             drop(state);
-            drop(end);
+            sender.send_replace(Some(outcome));
         });
         flight
     }
 }
 
+impl fmt::Debug for OAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuth").field("host", &self.shared.url.host_str()).finish_non_exhaustive()
+    }
+}
+
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// RFC 6749 §5.1
-#[derive(Deserialize)]
-struct Granted {
-    access_token: String,
-    #[serde(default)]
-    token_type: Option<String>,
-    #[serde(default)]
-    /// A number; some servers write it as text.
-    expires_in: Option<Value>,
-}
-
-impl Endpoint {
-    async fn request(&self, serial: u64) -> Result<Token, Fault> {
-        timeout(REQUEST_LIMIT, self.ask(serial)).await.unwrap_or_else(|_| Err("no answer in time".into()))
-    }
-
-    async fn ask(&self, serial: u64) -> Result<Token, Fault> {
+    async fn ask(&self) -> Result<Token, Fault> {
         let asked = Instant::now();
-        let request = self.client.post(self.url.clone()).basic_auth(&self.user, Some(&self.password));
-        let request = request
-            .header(reqwest::header::ACCEPT, "application/json")
+        let request = self
+            .client
+            .post(self.url.clone())
+            .timeout(REQUEST_TIMEOUT)
+            .header(header::AUTHORIZATION, &self.authorization)
+            .header(header::ACCEPT, "application/json")
             .form(&[("grant_type", "client_credentials"), ("scope", SCOPE)]);
-        let response = request.send().await.map_err(http::told)?;
-        let status = response.status();
-        if !status.is_success() {
-            return Err(format!("status {}", status.as_u16()));
+        let response = request.send().await.map_err(told)?;
+        match response.status() {
+            StatusCode::OK => {}
+            status @ (StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED) => {
+                return Err(format!("status {} (are id and secret right?)", status.as_u16()).into());
+            }
+            status => return Err(format!("status {}", status.as_u16()).into()),
         }
-        let body = http::body(response, MAX_BODY).await?.ok_or("the answer is too long")?;
-        // serde_json's texts may quote what they did not like: the kind of error has to do.
-        let granted: Granted =
-            serde_json::from_slice(&body).map_err(|error| format!("no token in the answer: {:?}", error.classify()))?;
-        granted.token(serial, asked)
+        let body = body(response, MAX_BODY).await?;
+        let body = body.ok_or_else(|| format!("the answer is longer than {MAX_BODY} bytes"))?;
+        Token::read(&body, asked).map_err(Into::into)
     }
 }
 
-impl Granted {
-    fn token(&self, serial: u64, asked: Instant) -> Result<Token, Fault> {
-        if self.token_type.as_ref().is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-            return Err("the token is no bearer token".into());
-        }
-        let token = Secret::new(format!("Bearer {}", self.access_token));
-        let value = super::secret(&token).filter(|_| !self.access_token.is_empty());
-        let value = value.ok_or("the token has characters that no header can carry")?;
-        let seconds = |told: &Value| told.as_u64().or_else(|| told.as_str()?.parse().ok()).unwrap_or(SHORTEST);
-        let told = self.expires_in.as_ref().map(seconds);
-        let ttl = told.map_or(UNTOLD, |seconds| Duration::from_secs(seconds.clamp(SHORTEST, LONGEST)));
-        Ok(Token { value, serial, renew: asked + ttl - AHEAD.min(ttl / 5), expires: asked + ttl })
+/// RFC 6749 §2.3.1: id and secret are form-encoded before they are put together.
+fn basic(settings: &config::OAuth) -> HeaderValue {
+    const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_').remove(b' ');
+    let encoded = |bytes: &[u8]| percent_encode(bytes, FORM).to_string().replace(' ', "+");
+    let pair = format!("{}:{}", encoded(settings.client_id.as_bytes()), encoded(settings.client_secret.expose()));
+    let value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair)));
+    // Never an error: base64 is ASCII.
+    let mut value = value.unwrap_or(HeaderValue::from_static("Basic"));
+    value.set_sensitive(true);
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Secret;
+
+    #[test]
+    fn id_and_secret_are_form_encoded() {
+        let settings = config::OAuth {
+            client_id: "a:b c".into(),
+            client_secret: Secret::new("s/\u{f6}+*-._~"),
+            token_url: "http://host/".parse().expect("a URL"),
+        };
+        let value = basic(&settings);
+        assert!(value.is_sensitive());
+        let text = value.to_str().expect("ASCII").strip_prefix("Basic ").expect("Basic");
+        let pair = STANDARD.decode(text).expect("base64");
+        assert_eq!(String::from_utf8_lossy(&pair), "a%3Ab+c:s%2F%C3%B6%2B*-._%7E");
     }
 }
