@@ -51,7 +51,12 @@ async fn a_move_a_deletion_and_a_flush_count_at_once() {
 
 #[tokio::test]
 async fn a_record_that_expires_is_used_no_longer_than_it_lasts() {
-    let (redis, _nodes, proxy) = world().await;
+    // Redis tells of an expiry when it comes across it: here, never by itself.
+    let redis = Redis::start_with(&["--enable-debug-command", "local"]).await;
+    let nodes = Nodes::start().await;
+    let proxy = Proxy::start(&redis.config(nodes.port, NOBODY));
+    pushes(&proxy, true).await;
+    redis.command::<()>("DEBUG", &["SET-ACTIVE-EXPIRE", "0"]).await;
     redis.put_for("abc", "127.0.0.1", "a", 700).await;
     let began = tokio::time::Instant::now();
     assert_eq!(who(&proxy, "abc").await, "127.0.0.1");

@@ -64,8 +64,11 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server");
+        let me = format!("process_id:{}\r", child.id());
         *self.child() = Some(child);
-        eventually("Redis answers", async || self.try_command::<String>("PING", &[]).await.is_ok()).await;
+        // And not another on its port, because of which it has ended.
+        let is_me = async || self.try_command::<String>("INFO", &["server"]).await.is_ok_and(|info| info.contains(&me));
+        eventually("Redis answers", is_me).await;
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -179,9 +182,14 @@ pub async fn connect(url: &str) -> Result<MultiplexedConnection, redis::RedisErr
 
 /// Free, and so is the one that a cluster's nodes talk by.
 pub fn free_port() -> u16 {
+    // Below those that the system gives to clients; and none twice.
+    static TAKEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..1000 {
-        let port = fastrand::u16(20_000..50_000);
-        if [port, port + 10_000].iter().all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()) {
+        let port = fastrand::u16(20_000..32_000);
+        let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        if !taken.contains(&port) && [port, port + 10_000].iter().all(free) {
+            taken.push(port);
             return port;
         }
     }
