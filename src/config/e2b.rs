@@ -148,7 +148,8 @@ impl Reader<'_> {
     /// A variable that is set to something, and what to.
     fn get(&mut self, name: &'static str) -> Option<(&'static str, String)> {
         match self.env.first(&[name])? {
-            (name, Some(text)) => Some((name, text.trim().to_owned())),
+            // Blank is as good as empty.
+            (name, Some(text)) => Some((name, text.trim().to_owned())).filter(|(_, text)| !text.is_empty()),
             (name, None) => {
                 let wrong = Wrong::new("the value is not UTF-8 text", "write text");
                 self.fault("", Place::Variable(name.to_owned()), wrong);

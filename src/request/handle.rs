@@ -215,8 +215,9 @@ fn tell(failure: &Failure, context: &Context, status: StatusCode) {
         Blame::Client => tracing::debug!(request_id, sandbox, code, %status, error = %failure, "refused"),
         Blame::Sandbox => tracing::info!(request_id, sandbox, code, %status, error = %failure, "the sandbox failed"),
         Blame::Edge => tracing::warn!(request_id, sandbox, code, %status, error = %failure, "refused by this proxy"),
+        // The call that failed has its own line, one for all who waited: an outage must not write one for each request.
         Blame::ControlPlane => {
-            tracing::warn!(request_id, sandbox, code, %status, error = %failure, "the control plane failed");
+            tracing::debug!(request_id, sandbox, code, %status, error = %failure, "the control plane failed");
         }
     }
 }

@@ -24,7 +24,7 @@ impl Denials {
     const MAX: usize = 16;
 
     pub(crate) fn remember(&mut self, digest: CredentialDigest, refusal: Refusal, fresh: Fresh, policy: &Policy) {
-        let at = At { now: fresh.learned, term: Term::NONE };
+        let at = At { now: fresh.learned, term: Term::NONE, former: None };
         let lasts = |denied: &Denied| denied.fresh.lasts(at, policy.negative_ttl);
         self.0.retain(|denied| denied.digest != digest && lasts(denied));
         if self.0.len() == Self::MAX {

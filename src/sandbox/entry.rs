@@ -174,7 +174,7 @@ impl Entry {
                 Some(route) if !(want.doubts && locating.doubt.is_some()) => Act::answer(Answer::Go(route.clone())),
                 _ if room => Act::answer(Answer::Park(locating.ticket(now))),
                 // Rather from memory than not at all.
-                _ => match locating.known.as_ref().filter(|known| known.outlives_slowness(now, policy)) {
+                _ => match locating.known.as_ref().filter(|known| known.outlives_slowness(at, policy)) {
                     Some(known) if locating.doubt.is_none() => Act::answer(Answer::Go(known.route.clone())),
                     _ => Act::refuse(Refusal::TooManyHeld),
                 },
@@ -186,7 +186,7 @@ impl Entry {
                     _ => None,
                 };
                 let serving =
-                    known.as_ref().filter(|known| known.outlives_outage(now, policy)).map(|known| known.route.clone());
+                    known.as_ref().filter(|known| known.outlives_outage(at, policy)).map(|known| known.route.clone());
                 if serving.is_none() && !room {
                     // Nobody is asked on behalf of a request that is refused.
                     if let Some(known) = known {
@@ -239,14 +239,13 @@ impl Entry {
             Ok(Located::Gone(reason)) => State::Gone(reason, fresh(policy.negative_ttl)),
             Err(()) => match known {
                 // A change that was pushed is the last thing heard: nothing serves against it.
-                Some(known) if !changed && known.fresh.is_some() && now < known.confirmed + policy.stale_if_error => {
-                    State::Running(Known {
-                        fresh: Some(aging(policy.ttl.min(policy.outage_ttl()))),
-                        failing: true,
-                        doubted: if doubt.is_some() { Some(now) } else { known.doubted },
-                        ..known
-                    })
-                }
+                Some(known) if !changed && known.outlives_slowness(step.at(), policy) => State::Running(Known {
+                    confirmed: known.held(step.at()),
+                    fresh: Some(aging(policy.ttl.min(policy.outage_ttl()))),
+                    failing: true,
+                    doubted: if doubt.is_some() { Some(now) } else { known.doubted },
+                    ..known
+                }),
                 _ => State::Refusing(aging(policy.outage_ttl())),
             },
         };

@@ -13,6 +13,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering::SeqCst},
     },
+    time::Duration,
 };
 
 use metrics::Gauge;
@@ -36,6 +37,14 @@ impl Term {
     }
 }
 
+/// A term that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Former {
+    pub(crate) term: Term,
+    /// When it was.
+    pub(crate) until: Instant,
+}
+
 /// The terms of one catalog. Reading it takes no lock.
 #[derive(Debug)]
 pub struct Lease {
@@ -44,6 +53,9 @@ pub struct Lease {
     until: AtomicU64,
     /// The present term, or the last.
     term: AtomicU32,
+    /// The last term that is over, and when it was.
+    former: AtomicU32,
+    former_until: AtomicU64,
     watchers: Mutex<Watchers>,
     /// 1 in a term, 0 between terms.
     up: Gauge,
@@ -70,6 +82,8 @@ impl Lease {
             born: Instant::now(),
             until: AtomicU64::new(0),
             term: AtomicU32::new(Term::NONE.0),
+            former: AtomicU32::new(Term::NONE.0),
+            former_until: AtomicU64::new(0),
             watchers: Mutex::default(),
             up,
         }
@@ -79,6 +93,19 @@ impl Lease {
     /// give the number of the later one, never the former with the later's end.
     pub(crate) fn term(&self, now: Instant) -> Term {
         if self.millis(now) < self.until.load(SeqCst) { Term(self.term.load(SeqCst)) } else { Term::NONE }
+    }
+
+    /// Between terms: the last one, and up to when it went on. So long, whatever was learned in it was known to be so.
+    pub(crate) fn former(&self, now: Instant) -> Option<Former> {
+        let until = self.until.load(SeqCst);
+        let (term, until) = match until {
+            0 => (&self.former, self.former_until.load(SeqCst)),
+            // Nobody ended it; nobody vouched for it either.
+            until if until <= self.millis(now) => (&self.term, until),
+            _ => return None,
+        };
+        let term = Term(term.load(SeqCst));
+        (term != Term::NONE).then(|| Former { term, until: self.born + Duration::from_millis(until) })
     }
 
     /// One more connection by which changes will come. Until it is sure of them there is no term.
@@ -95,7 +122,11 @@ impl Lease {
     fn settle(&self, watchers: &Watchers, gap: bool) {
         if gap {
             // First of all: whoever reads the new number finds no end that the former had.
-            self.until.store(0, SeqCst);
+            let until = self.until.swap(0, SeqCst);
+            if until > 0 {
+                self.former.store(self.term.load(SeqCst), SeqCst);
+                self.former_until.store(until.min(self.millis(Instant::now())), SeqCst);
+            }
             let next = self.term.load(SeqCst).checked_add(1).unwrap_or(Term::NONE.0 + 1);
             self.term.store(next, SeqCst);
         }
@@ -160,8 +191,6 @@ impl Drop for Watcher {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -204,6 +233,24 @@ mod tests {
         assert!(![Term::NONE, first, second].contains(&lease.term(now)));
         drop(one);
         assert_eq!(lease.term(now), Term::NONE, "nobody watches");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_term_is_told_with_its_end() {
+        let (lease, born) = (lease(), Instant::now());
+        assert!(lease.former(born).is_none(), "there was none");
+        let watcher = lease.watcher();
+        watcher.vouch(born + 2 * SECOND);
+        let term = lease.term(born);
+        assert!(lease.former(born).is_none(), "it goes on");
+        let lapsed = lease.former(born + 3 * SECOND).expect("nobody vouches for it any more");
+        assert_eq!((lapsed.term, lapsed.until), (term, born + 2 * SECOND));
+        tokio::time::advance(SECOND).await;
+        watcher.lost();
+        let ended = lease.former(born + 3 * SECOND).expect("it is over");
+        assert_eq!((ended.term, ended.until), (term, born + SECOND));
+        watcher.vouch(born + 9 * SECOND);
+        assert!(lease.former(born + SECOND).is_none());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use super::{
     entry::{Act, At, Event, Policy, Step},
-    lease::Lease,
+    lease::{Lease, Term},
     ports::Listener,
     slot::Slot,
     view::{Moment, View},
@@ -78,7 +78,7 @@ impl Table {
 
     /// Applies the event under the shard's lock. Only a want makes an entry.
     pub(crate) fn apply(&self, id: &SandboxId, event: Event<'_>, now: Instant) -> Option<Act> {
-        let step = Step { now, serial: self.serial.fetch_add(1, Relaxed), term: self.lease.term(now) };
+        let step = self.step(now);
         let at = self.millis(now);
         if !matches!(event, Event::Wanted(_)) {
             return Some(self.map.get_mut(id)?.apply(event, step, &self.policy.load(), at));
@@ -103,7 +103,13 @@ impl Table {
     }
 
     fn at(&self, now: Instant) -> At {
-        At { now, term: self.lease.term(now) }
+        let term = self.lease.term(now);
+        At { now, term, former: if term == Term::NONE { self.lease.former(now) } else { None } }
+    }
+
+    fn step(&self, now: Instant) -> Step {
+        let At { now, term, former } = self.at(now);
+        Step { now, serial: self.serial.fetch_add(1, Relaxed), term, former }
     }
 
     fn moment(&self, now: Instant) -> Moment {
@@ -167,7 +173,7 @@ impl Listener for Table {
     fn changed(&self, sandbox: &str) {
         let now = Instant::now();
         if let Some(mut slot) = self.map.get_mut(sandbox) {
-            let step = Step { now, serial: self.serial.fetch_add(1, Relaxed), term: self.lease.term(now) };
+            let step = self.step(now);
             slot.apply(Event::Changed, step, &self.policy.load(), self.millis(now));
         }
     }

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{PushInfo, PushKind, RedisError, Value, aio::MultiplexedConnection};
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 use tokio::{
     runtime::Handle,
     sync::{Notify, watch},
@@ -33,6 +33,9 @@ const PING_EVERY: Duration = Duration::from_millis(400);
 const PING_LIMIT: Duration = Duration::from_millis(500);
 /// The longest that a change may stay unknown.
 const LEASE: Duration = Duration::from_secs(1);
+
+/// So often a server that refused to push is asked whether it does by now.
+const TRACK_AGAIN: Duration = Duration::from_secs(10);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -156,7 +159,12 @@ impl Keeper {
             let sent = Instant::now();
             match answer(track(connection.clone())).await {
                 Err(why) => return why,
-                Ok(Ok(())) => session.vouch(sent + LEASE),
+                Ok(Ok(())) => match answer(ping(connection.clone())).await {
+                    Err(why) => return why,
+                    Ok(Ok(())) => session.vouch(sent + LEASE),
+                    // The loop below tells.
+                    Ok(Err(_)) => {}
+                },
                 Ok(Err(error)) => {
                     self.refuse(&error.to_string());
                     watched = false;
@@ -168,18 +176,33 @@ impl Keeper {
         }
         tracing::info!(server = %self.address, push = watched, "connected to Redis");
         self.line.send_replace(Line::Up(connection.clone()));
+        let mut track_again = Instant::now() + TRACK_AGAIN;
         loop {
             tokio::select! {
                 () = session.closed.notified() => return "it was closed".into(),
                 () = sleep(PING_EVERY) => {}
             }
             let sent = Instant::now();
-            // Any answer will do, be it that pings are not allowed.
-            if let Err(why) = answer(ping(connection.clone())).await {
-                return why;
+            match answer(ping(connection.clone())).await {
+                Err(why) => return why,
+                Ok(Ok(())) if watched => session.vouch(sent + LEASE),
+                Ok(Ok(())) => {}
+                // It has no data, or not those of now: that it pushes nothing means nothing.
+                Ok(Err(error)) => {
+                    if let Some(watcher) = &self.watcher {
+                        watcher.lost();
+                    }
+                    tracing::warn!(server = %self.address, %error, "Redis answers, and is no use");
+                    sleep(LONGEST_PAUSE).await;
+                }
             }
-            if watched {
-                session.vouch(sent + LEASE);
+            if !watched && pushes && session.watcher.is_some() && sent >= track_again {
+                track_again = sent + TRACK_AGAIN;
+                match answer(track(connection.clone())).await {
+                    Err(why) => return why,
+                    Ok(Ok(())) => (watched, self.refused) = (true, false),
+                    Ok(Err(_)) => {}
+                }
             }
         }
     }
@@ -264,6 +287,10 @@ async fn track(mut connection: MultiplexedConnection) -> Result<(), RedisError> 
     track.query_async(&mut connection).await
 }
 
+/// That pings are not allowed is an answer, too.
 async fn ping(mut connection: MultiplexedConnection) -> Result<(), RedisError> {
-    redis::cmd("PING").query_async(&mut connection).await
+    match redis::cmd("PING").query_async(&mut connection).await {
+        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Ok(()),
+        pong => pong,
+    }
 }

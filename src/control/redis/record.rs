@@ -1,7 +1,7 @@
 //! What the catalog holds of one sandbox: JSON under `sandbox:catalog:{id}`, written when it starts or resumes,
 //! deleted before it pauses.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -18,9 +18,9 @@ const MAX_BYTES: usize = 16 * 1024;
 #[derive(Deserialize)]
 struct Record<'a> {
     #[serde(borrow, default)]
-    orchestrator_ip: std::borrow::Cow<'a, str>,
+    orchestrator_ip: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    execution_id: std::borrow::Cow<'a, str>,
+    execution_id: Option<Cow<'a, str>>,
 }
 
 pub(super) fn key(id: &SandboxId) -> String {
@@ -43,12 +43,12 @@ pub(super) fn read(value: &[u8], until: Option<Instant>) -> Result<Placement, St
     }
     let record: Record<'_> =
         serde_json::from_slice(value).map_err(|error| format!("no record of a sandbox: {:?}", error.classify()))?;
-    let node = match record.orchestrator_ip.trim() {
+    let node = match record.orchestrator_ip.as_deref().unwrap_or_default().trim() {
         // The route is unavailable, and that is an answer.
         "" => None,
         host => Some(Node::new(host).ok_or("its orchestrator_ip is no host")?),
     };
-    let execution = Some(record.execution_id).filter(|id| !id.is_empty()).map(|id| Arc::from(&*id));
+    let execution = record.execution_id.filter(|id| !id.is_empty()).map(|id| Arc::from(&*id));
     Ok(Placement { node, execution, access: None, until })
 }
 
@@ -63,7 +63,7 @@ mod tests {
         let placement = read(value, None).expect("a record");
         assert_eq!(placement.node.expect("a node").as_str(), "[fd00::1]");
         assert_eq!(placement.execution.as_deref(), Some("e1"));
-        for value in [&br#"{"orchestrator_ip":""}"#[..], b"{}"] {
+        for value in [&br#"{"orchestrator_ip":""}"#[..], b"{}", br#"{"orchestrator_ip":null,"execution_id":null}"#] {
             let placement = read(value, None).expect("a record");
             assert!(placement.node.is_none() && placement.execution.is_none());
         }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{
     sandbox::{
         bell::{Bell, Ticket},
-        lease::Term,
+        lease::{Former, Term},
         ports::{Located, Sleep, WakeError},
     },
     types::{CredentialDigest, Credentials, Denial, Generation, Placement, Reason, Route},
@@ -50,19 +50,34 @@ pub(crate) struct Step {
     pub(crate) now: Instant,
     pub(crate) serial: u64,
     pub(crate) term: Term,
+    /// Between terms: the last.
+    pub(crate) former: Option<Former>,
 }
 
 impl Step {
     pub(crate) fn at(self) -> At {
-        At { now: self.now, term: self.term }
+        At { now: self.now, term: self.term, former: self.former }
     }
 }
 
-/// A moment, and the term that it falls into.
+/// A moment, and the term that it falls into; between terms, the last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
     pub(crate) now: Instant,
     pub(crate) term: Term,
+    pub(crate) former: Option<Former>,
+}
+
+impl At {
+    /// Up to when what was learned in this term was known to be so.
+    pub(crate) fn held(self, term: Term) -> Option<Instant> {
+        match self.former {
+            _ if term == Term::NONE => None,
+            _ if term == self.term => Some(self.now),
+            Some(former) if term == former.term => Some(former.until),
+            _ => None,
+        }
+    }
 }
 
 /// One request that wants the sandbox.

@@ -106,14 +106,20 @@ impl Known {
         self.fresh.is_some_and(|fresh| fresh.wanes(at, policy.ttl_in(fresh.term)))
     }
 
+    /// When it was last known to be so: told, or learned in a term that went on.
+    pub(crate) fn held(&self, at: At) -> Instant {
+        let held = self.fresh.and_then(|fresh| at.held(fresh.term));
+        held.map_or(self.confirmed, |held| held.max(self.confirmed))
+    }
+
     /// Whether it serves while the catalog, which failed last time, is asked again.
-    pub(crate) fn outlives_outage(&self, now: Instant, policy: &Policy) -> bool {
-        self.failing && self.outlives_slowness(now, policy)
+    pub(crate) fn outlives_outage(&self, at: At, policy: &Policy) -> bool {
+        self.failing && self.outlives_slowness(at, policy)
     }
 
     /// Whether it serves while the catalog takes its time. Against a pushed change nothing does.
-    pub(crate) fn outlives_slowness(&self, now: Instant, policy: &Policy) -> bool {
-        self.fresh.is_some() && now < self.confirmed + policy.stale_if_error
+    pub(crate) fn outlives_slowness(&self, at: At, policy: &Policy) -> bool {
+        self.fresh.is_some() && at.now < self.held(at) + policy.stale_if_error
     }
 }
 

@@ -65,8 +65,8 @@ impl Locating {
     pub(crate) fn serving(&self, at: At, policy: &Policy) -> Option<&Arc<Route>> {
         let now = at.now;
         let known = self.known.as_ref().filter(|_| self.doubt != Some(Doubt::Place))?;
-        let slow = now >= self.since + SLOW && known.outlives_slowness(now, policy);
-        let serves = slow || known.lasts(at, policy) || known.outlives_outage(now, policy);
+        let slow = now >= self.since + SLOW && known.outlives_slowness(at, policy);
+        let serves = slow || known.lasts(at, policy) || known.outlives_outage(at, policy);
         serves.then_some(&known.route)
     }
 }

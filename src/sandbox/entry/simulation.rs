@@ -106,7 +106,7 @@ impl World {
     fn apply(&mut self, event: Event<'_>) -> Act {
         self.log.push(format!("{event:?}"));
         self.serial += 1;
-        let step = Step { now: self.now, serial: self.serial, term: self.term };
+        let step = Step { now: self.now, serial: self.serial, term: self.term, former: None };
         let act = self.history.apply(&mut self.entry, event, step, &self.policy, self.serial);
         match &act.launch {
             Some(Launch::Locate { flight }) => {

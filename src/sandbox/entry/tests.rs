@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use super::{locating::SLOW, *};
 use crate::{
-    sandbox::ports::Sleep,
+    sandbox::{lease::Former, ports::Sleep},
     types::{Access, CredentialDigest, Credentials, Denial, Node, Port, Secret},
 };
 
@@ -21,6 +21,7 @@ struct Stage {
     now: Instant,
     serial: u64,
     term: Term,
+    former: Option<Former>,
 }
 
 impl Stage {
@@ -32,7 +33,7 @@ impl Stage {
             negative_ttl: SECOND,
             max_held_per_sandbox: 100,
         };
-        Self { entry: Entry::default(), policy, now: Instant::now(), serial: 0, term: Term::NONE }
+        Self { entry: Entry::default(), policy, now: Instant::now(), serial: 0, term: Term::NONE, former: None }
     }
 
     /// An entry whose first lookup said this, a moment ago.
@@ -45,11 +46,15 @@ impl Stage {
 
     fn on(&mut self, event: Event<'_>) -> Act {
         self.serial += 1;
-        self.entry.on(event, Step { now: self.now, serial: self.serial, term: self.term }, &self.policy)
+        self.entry.on(
+            event,
+            Step { now: self.now, serial: self.serial, term: self.term, former: self.former },
+            &self.policy,
+        )
     }
 
     fn at(&self) -> At {
-        At { now: self.now, term: self.term }
+        At { now: self.now, term: self.term, former: self.former }
     }
 
     fn want(&mut self, credentials: &Credentials) -> Act {

@@ -41,7 +41,7 @@ impl Life {
     fn on(&mut self, event: Event<'_>) -> Act {
         self.serial += 1;
         let at = u64::try_from((self.now - self.born).as_millis()).expect("a short life");
-        let step = Step { now: self.now, serial: self.serial, term: crate::sandbox::lease::Term::NONE };
+        let step = Step { now: self.now, serial: self.serial, term: crate::sandbox::lease::Term::NONE, former: None };
         self.history.apply(&mut self.entry, event, step, &self.policy, at)
     }
 

@@ -37,7 +37,7 @@ impl World {
                 |flying: &Flying| matches!(flying, Flying::Lookup { flight, .. } if *flight == locating.flight);
             assert!(self.flying.iter().any(in_air), "waiting for a lookup that nobody makes");
         }
-        if let Some(route) = self.entry.route(At { now: self.now, term: self.term }, &self.policy) {
+        if let Some(route) = self.entry.route(At { now: self.now, term: self.term, former: None }, &self.policy) {
             self.check_route(route, self.now, true);
             let old = |known: &Known| !known.failing && self.now >= known.confirmed + self.policy.ttl_in(self.term);
             assert!(!matches!(&self.entry.state, State::Running(known) if old(known)), "used for too long");

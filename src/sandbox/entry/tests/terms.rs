@@ -87,6 +87,36 @@ fn a_catalog_that_is_gone_takes_nothing_with_it_but_its_silence() {
 }
 
 #[test]
+fn an_outage_is_outlived_from_its_beginning_on_however_long_ago_the_place_was_told() {
+    let mut stage = watched(running());
+    // Told a while ago, and held to be so until a moment ago.
+    stage.now += SECOND * 40;
+    assert!(stage.entry.route(stage.at(), &stage.policy).is_some());
+    let former = Former { term: stage.term, until: stage.now };
+    (stage.term, stage.former) = (Term::NONE, Some(former));
+    stage.now += SECOND;
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    assert_eq!(stage.route().placement.node, Node::new("10.0.0.1"));
+    stage.now = former.until + SECOND * 59;
+    let act = stage.want(&owner());
+    assert!(matches!(act.answer, Answer::Go(_)), "{act:?}");
+    let flight = located_flight(&act);
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    stage.now = former.until + MINUTE;
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    assert_eq!(stage.refusal(&owner()), Refusal::Unavailable, "and no longer than from there");
+    // Of an earlier term it is known that it is over, and not since when.
+    let mut stage = watched(running());
+    stage.now += MINUTE;
+    (stage.term, stage.former) = (Term::NONE, Some(Former { term: Term::of(7), until: stage.now }));
+    let flight = located_flight(&stage.want(&owner()));
+    stage.on(Event::Located { flight, outcome: Err(()) });
+    assert_eq!(stage.refusal(&owner()), Refusal::Unavailable);
+}
+
+#[test]
 fn refusals_go_with_the_term_too() {
     let mut stage = watched(Located::Gone(Reason::Unknown));
     assert_eq!(stage.refusal(&owner()), Refusal::Gone(Reason::Unknown));
