@@ -110,7 +110,9 @@ impl Reader<'_> {
         let ca = self.get("REDIS_TLS_CA_BASE64");
         let tls = self.flag("REDIS_TLS_ENABLED").unwrap_or(ca.is_some());
         let password = self.get("REDIS_PASSWORD").map(|(_, password)| password);
-        let urls = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        // Of a cluster there may be several; of one server a comma is part of its password.
+        let separator = if is_cluster && !text.contains('@') { ',' } else { '\n' };
+        let urls = text.split(separator).map(str::trim).filter(|text| !text.is_empty());
         let urls = urls.map(|text| item(Value::Text(url(text, tls, password.as_deref())), name)).collect();
         self.put("catalog.kind", Value::Text("redis".into()), name);
         self.put("catalog.redis.urls", Value::List(urls), name);

@@ -3,10 +3,7 @@
 
 use tokio::time::Instant;
 
-use super::{
-    entry::{At, Fresh, Policy, Refusal},
-    lease::Term,
-};
+use super::entry::{At, Fresh, Policy, Refusal};
 use crate::types::CredentialDigest;
 
 /// Oldest first; bounded, because tokens are the caller's to invent.
@@ -24,7 +21,7 @@ impl Denials {
     const MAX: usize = 16;
 
     pub(crate) fn remember(&mut self, digest: CredentialDigest, refusal: Refusal, fresh: Fresh, policy: &Policy) {
-        let at = At { now: fresh.learned, term: Term::NONE, former: None };
+        let at = At { now: fresh.learned, term: fresh.term, former: None };
         let lasts = |denied: &Denied| denied.fresh.lasts(at, policy.negative_ttl);
         self.0.retain(|denied| denied.digest != digest && lasts(denied));
         if self.0.len() == Self::MAX {

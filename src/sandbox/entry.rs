@@ -306,7 +306,8 @@ impl Entry {
                     WakeError::Transitioning | WakeError::Gone(_) => (None, Duration::ZERO),
                 };
                 if let Some(refusal) = refusal {
-                    self.denials.remember(landed.digest, refusal, Fresh::new(now, ttl, Term::NONE), policy);
+                    let ttl = if changed { Duration::ZERO } else { ttl };
+                    self.denials.remember(landed.digest, refusal, Fresh::new(now, ttl, term), policy);
                 }
                 landed
             }

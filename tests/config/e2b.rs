@@ -89,6 +89,7 @@ fn redis_is_reached_as_its_variables_say() {
         (&[("REDIS_URL", "h:1"), ("REDIS_TLS_CA_BASE64", &ca)], ("h", 1, true, false)),
         (&[("REDIS_URL", "h:1"), ("REDIS_TLS_CA_BASE64", &ca), ("REDIS_TLS_ENABLED", "0")], ("h", 1, false, false)),
         (&[("REDIS_URL", "h:1"), ("REDIS_CLUSTER_URL", "")], ("h", 1, false, false)),
+        (&[("REDIS_URL", "redis://:o,d@h:1")], ("h", 1, false, false)),
         (&[("REDIS_URL", "redis://:old@h:1"), ("REDIS_PASSWORD", "new")], ("h", 1, false, false)),
         (&[("REDIS_URL", "h:1"), ("REDIS_CLUSTER_URL", "c:2")], ("c", 2, false, true)),
     ] {

@@ -51,7 +51,11 @@ async fn a_slot_that_moves_is_followed() {
     let (cluster, _nodes, proxy) = world().await;
     cluster.put("abc", "127.0.0.1", "a").await;
     becomes(&proxy, "abc", "127.0.0.1").await;
-    let to = cluster.migrate("abc").await;
+    let halfway = async || {
+        // Its key has moved, which was pushed: whoever asks is told to ask elsewhere, for once.
+        assert_eq!(who(&proxy, "abc").await, "127.0.0.1");
+    };
+    let to = cluster.migrate("abc", halfway).await;
     assert_eq!(who(&proxy, "abc").await, "127.0.0.1");
     to.put("abc", "127.0.0.2", "b").await;
     becomes(&proxy, "abc", "127.0.0.2").await;

@@ -282,8 +282,9 @@ impl Cluster {
         self.of(id).await.0.put(id, node, execution).await;
     }
 
-    /// Moves the slot of the sandbox's key, with the key, to another master; tells which.
-    pub async fn migrate(&self, id: &str) -> &Redis {
+    /// Moves the slot of the sandbox's key, with the key, to another master; tells which. `halfway` is called when the
+    /// key has gone and the slot has not.
+    pub async fn migrate(&self, id: &str, halfway: impl AsyncFnOnce()) -> &Redis {
         let (from, replica) = self.of(id).await;
         let slot: i64 = from.command("CLUSTER", &["KEYSLOT", &key(id)]).await;
         let slot = slot.to_string();
@@ -301,6 +302,7 @@ impl Cluster {
         from.command::<()>("CLUSTER", &["SETSLOT", &slot, "MIGRATING", &to_id]).await;
         let port = to.port.to_string();
         from.command::<()>("MIGRATE", &["127.0.0.1", &port, "", "0", "5000", "KEYS", &key(id)]).await;
+        halfway().await;
         for node in [to, from] {
             node.command::<()>("CLUSTER", &["SETSLOT", &slot, "NODE", &to_id]).await;
         }

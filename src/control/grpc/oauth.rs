@@ -120,7 +120,10 @@ impl OAuth {
             state.flight = None;
             match &outcome {
                 Ok(token) => (state.token, state.failed) = (Some(token.clone()), None),
-                Err(fault) => state.failed = Some((Instant::now(), fault.clone())),
+                Err(fault) => {
+                    tracing::warn!(host = shared.url.host_str(), %fault, "no OAuth token");
+                    state.failed = Some((Instant::now(), fault.clone()));
+                }
             }
             drop(state);
             sender.send_replace(Some(outcome));

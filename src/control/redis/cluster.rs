@@ -8,7 +8,7 @@ mod slots;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use redis::{ErrorKind, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::{
     runtime::Handle,
     sync::{Notify, watch},
@@ -125,12 +125,19 @@ async fn ask_node(link: &Link, key: &str, moving: bool) -> Result<Answer, String
         Ok(reply) => return Ok(Answer::Told(reply)),
         Err(error) => error,
     };
-    let node = error.redirect_node().and_then(|(node, _)| Address::read(node));
-    match (error.kind(), node) {
+    let kind = error.kind();
+    match (kind, target(error.clone())) {
         (ErrorKind::Server(ServerErrorKind::Ask), Some(node)) => Ok(Answer::Moving(node)),
         (ErrorKind::Server(ServerErrorKind::Moved), _) => Ok(Answer::Moved),
         _ => Err(error.to_string()),
     }
+}
+
+/// Whom a redirection names: `MOVED 3999 10.0.0.2:6381`. Commands that went together fail together, each with its own.
+fn target(error: RedisError) -> Option<Address> {
+    let errors = error.into_server_errors()?;
+    let (_, first) = errors.first()?;
+    Address::read(first.details()?.split_ascii_whitespace().nth(1)?)
 }
 
 /// Keeps the list of nodes.
@@ -147,16 +154,23 @@ struct Scout {
 
 impl Scout {
     async fn explore(self) {
+        let mut pause = LOOK_PAUSE;
         loop {
             let asked = Instant::now();
             match self.look().await {
-                Ok(slots) => self.take(slots, asked),
-                Err(why) => self.give_up(why),
+                Ok(slots) => {
+                    self.take(slots, asked);
+                    pause = LOOK_PAUSE;
+                }
+                Err(why) => {
+                    self.give_up(why);
+                    pause = (pause * 2).min(LOOK_EVERY);
+                }
             }
             tokio::select! {
                 () = sleep(LOOK_EVERY.mul_f64(0.8 + fastrand::f64() * 0.2)) => {}
                 // However many lookups ask for it.
-                () = async { tokio::join!(self.look.notified(), sleep(LOOK_PAUSE)); } => {}
+                () = async { tokio::join!(self.look.notified(), sleep(pause.mul_f64(0.5 + fastrand::f64()))); } => {}
             }
         }
     }

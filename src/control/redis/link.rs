@@ -28,8 +28,9 @@ use super::{
 };
 use crate::sandbox::ports::{Listener, Watcher};
 
-/// A ping and its limit end before what the one before vouched for.
+/// Often enough for what a ping vouched for to be renewed by the next one.
 const PING_EVERY: Duration = Duration::from_millis(400);
+/// The least that a ping may take, however short lookups must be.
 const PING_LIMIT: Duration = Duration::from_millis(500);
 /// The longest that a change may stay unknown.
 const LEASE: Duration = Duration::from_secs(1);
@@ -154,12 +155,14 @@ impl Keeper {
 
     /// Looks after a connection to its end; returns why it ended.
     async fn attend(&mut self, session: &Session, connection: MultiplexedConnection, pushes: bool) -> String {
+        // One that is slow still answers lookups; what it vouches for ends by itself.
+        let limit = self.servers.timeout.max(PING_LIMIT);
         let mut watched = self.watcher.is_some() && pushes;
         if watched {
             let sent = Instant::now();
-            match answer(track(connection.clone())).await {
+            match answer(limit, track(connection.clone())).await {
                 Err(why) => return why,
-                Ok(Ok(())) => match answer(ping(connection.clone())).await {
+                Ok(Ok(())) => match answer(limit, ping(connection.clone())).await {
                     Err(why) => return why,
                     Ok(Ok(())) => session.vouch(sent + LEASE),
                     // The loop below tells.
@@ -177,13 +180,14 @@ impl Keeper {
         tracing::info!(server = %self.address, push = watched, "connected to Redis");
         self.line.send_replace(Line::Up(connection.clone()));
         let mut track_again = Instant::now() + TRACK_AGAIN;
+        let mut told = None;
         loop {
             tokio::select! {
                 () = session.closed.notified() => return "it was closed".into(),
                 () = sleep(PING_EVERY) => {}
             }
             let sent = Instant::now();
-            match answer(ping(connection.clone())).await {
+            match answer(limit, ping(connection.clone())).await {
                 Err(why) => return why,
                 Ok(Ok(())) if watched => session.vouch(sent + LEASE),
                 Ok(Ok(())) => {}
@@ -192,13 +196,15 @@ impl Keeper {
                     if let Some(watcher) = &self.watcher {
                         watcher.lost();
                     }
-                    tracing::warn!(server = %self.address, %error, "Redis answers, and is no use");
+                    if told.replace(error.to_string()).as_deref() != Some(&error.to_string()) {
+                        tracing::warn!(server = %self.address, %error, "Redis answers, and is no use");
+                    }
                     sleep(LONGEST_PAUSE).await;
                 }
             }
             if !watched && pushes && session.watcher.is_some() && sent >= track_again {
                 track_again = sent + TRACK_AGAIN;
-                match answer(track(connection.clone())).await {
+                match answer(limit, track(connection.clone())).await {
                     Err(why) => return why,
                     Ok(Ok(())) => (watched, self.refused) = (true, false),
                     Ok(Err(_)) => {}
@@ -229,10 +235,13 @@ impl Session {
             PushKind::Invalidate => match data.first() {
                 Some(Value::Array(keys)) => {
                     for key in keys {
-                        if let Value::BulkString(key) = key
-                            && let Some(sandbox) = record::sandbox_of(key)
-                        {
-                            self.listener.changed(sandbox);
+                        match key {
+                            Value::BulkString(key) => {
+                                if let Some(sandbox) = record::sandbox_of(key) {
+                                    self.listener.changed(sandbox);
+                                }
+                            }
+                            _ => self.everything(),
                         }
                     }
                 }
@@ -273,8 +282,11 @@ impl Session {
 }
 
 /// What the server answered, be it an error; or why there is no answer.
-async fn answer(call: impl Future<Output = Result<(), RedisError>>) -> Result<Result<(), RedisError>, String> {
-    match timeout(PING_LIMIT, call).await {
+async fn answer(
+    limit: Duration,
+    call: impl Future<Output = Result<(), RedisError>>,
+) -> Result<Result<(), RedisError>, String> {
+    match timeout(limit, call).await {
         Err(_) => Err("it gives no answer".into()),
         Ok(Err(error)) if error.is_unrecoverable_error() || error.is_io_error() => Err(error.to_string()),
         Ok(answer) => Ok(answer),

@@ -43,7 +43,7 @@ pub(super) struct Servers {
     ca: Option<Vec<u8>>,
     redis: RedisConnectionInfo,
     /// The opening of a connection.
-    timeout: Duration,
+    pub(super) timeout: Duration,
     pub(super) push: bool,
 }
 
