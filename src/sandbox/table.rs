@@ -196,7 +196,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn table(max_entries: usize) -> Table {
+    pub(super) fn table(max_entries: usize) -> Table {
         let policy = Policy {
             ttl: SECOND,
             ttl_with_push: 60 * SECOND,

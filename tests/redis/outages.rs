@@ -12,6 +12,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use tokio::{
     io::{AsyncWriteExt as _, copy_bidirectional},
     net::TcpStream,
+    sync::watch,
     task::JoinSet,
     time::Instant,
 };
@@ -190,7 +191,7 @@ async fn over_tls_with_an_authority_of_its_own_a_user_and_a_database() {
 /// A way to Redis that can be made mute: open, and nothing comes through.
 struct Way {
     port: u16,
-    mute: Arc<std::sync::atomic::AtomicBool>,
+    mute: watch::Sender<bool>,
     _task: JoinSet<()>,
 }
 
@@ -198,30 +199,24 @@ impl Way {
     fn to(redis: &Redis) -> Self {
         let listener = listen("127.0.0.1:0");
         let port = listener.local_addr().expect("an address").port();
-        let mute = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        let (mut task, address, silent) = (JoinSet::new(), redis.address(), mute.clone());
+        let (mute, silent) = watch::channel(false);
+        let (mut task, address) = (JoinSet::new(), redis.address());
         task.spawn(async move {
             let mut open = JoinSet::new();
             loop {
                 let Ok((mut client, _)) = listener.accept().await else { return };
-                let silent = silent.clone();
+                let mut silent = silent.clone();
                 open.spawn(async move {
                     let mut server = TcpStream::connect(address).await.expect("Redis");
                     tokio::select! {
                         _ = copy_bidirectional(&mut client, &mut server) => {}
                         // The sockets stay open, and nobody reads them.
-                        () = is_set(&silent) => std::future::pending().await,
+                        () = async { drop(silent.wait_for(|mute| *mute).await) } => std::future::pending().await,
                     }
                 });
             }
         });
         Self { port, mute, _task: task }
-    }
-}
-
-async fn is_set(flag: &std::sync::atomic::AtomicBool) {
-    while !flag.load(SeqCst) {
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -232,12 +227,12 @@ async fn a_way_that_has_gone_mute_makes_everything_stale_within_the_bound() {
     let toml = redis.config(nodes.port, NOBODY).replace(&format!(":{}\"", redis.port), &format!(":{}\"", way.port));
     let proxy = Proxy::start(&toml);
     knows(&redis, &proxy, "abc").await;
-    way.mute.store(true, SeqCst);
+    way.mute.send_replace(true);
     let began = Instant::now();
     redis.put("abc", "127.0.0.2", "b").await;
     pushes(&proxy, false).await;
     assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
-    way.mute.store(false, SeqCst);
+    way.mute.send_replace(false);
     becomes(&proxy, "abc", "127.0.0.2").await;
 }
 

@@ -1,12 +1,11 @@
 //! Pages and tops over many sandboxes.
 
 use super::*;
-use crate::sandbox::lease::Lease;
 use crate::{
     sandbox::{
-        entry::{Answer, Event, Policy},
+        entry::{Answer, Event},
         ports::Located,
-        table::tests::want_of,
+        table::tests::{table as empty, want_of},
     },
     types::{Node, Placement, Reason},
 };
@@ -19,14 +18,7 @@ fn id(n: usize) -> SandboxId {
 
 /// Sandboxes of these numbers: the even ones run, the odd ones are gone.
 fn table(numbers: impl IntoIterator<Item = usize>, now: Instant) -> Table {
-    let policy = Policy {
-        ttl: SECOND,
-        ttl_with_push: 60 * SECOND,
-        stale_if_error: SECOND,
-        negative_ttl: SECOND,
-        max_held_per_sandbox: 10,
-    };
-    let table = Table::new(policy, 1_000_000, Lease::new(metrics::Gauge::noop()));
+    let table = empty(1_000_000);
     for n in numbers {
         settle(&table, n, now);
     }
