@@ -185,7 +185,9 @@ impl App {
         let certificates =
             Certificates::new(config.server.tls.certificates.clone(), metrics.clone()).context("cannot set up TLS")?;
         control.spawn(certificates.clone().watch());
-        let pages = admin::sandboxes::pages(finder.clone()).merge(admin::certificates::pages(certificates.clone()));
+        let pages = admin::sandboxes::pages(finder.clone())
+            .merge(admin::wake::pages(finder.clone()))
+            .merge(admin::certificates::pages(certificates.clone()));
 
         let parts = Parts::new(config, guard, finder.clone(), metrics.clone(), traces.clone(), &shutdown);
         let patience = Arc::new(ArcSwap::from_pointee(patience(config)));

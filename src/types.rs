@@ -6,6 +6,10 @@ use ring::digest::{Context, SHA256};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
 
+pub use self::client::ClientNet;
+
+mod client;
+
 /// The name of a sandbox: `[a-z0-9]+`, at most 63 bytes (it is part of a DNS label, RFC 1035 §2.3.4).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SandboxId(Arc<str>);
@@ -306,6 +310,8 @@ pub enum Reason {
     FilesystemOnly,
     /// Its snapshot's retention is over.
     Expired,
+    /// It may sleep, and this request is one that does not wake (`[wake]`, or its own wish).
+    NotWoken,
 }
 
 impl Reason {
@@ -317,6 +323,7 @@ impl Reason {
             Self::AutoResumeOff => "auto_resume_off",
             Self::FilesystemOnly => "filesystem_only",
             Self::Expired => "expired",
+            Self::NotWoken => "not_woken",
         }
     }
 }

@@ -45,6 +45,15 @@ const LIVE: &[&str] = &[
     "resume.call_timeout",
     "resume.max_held",
     "resume.max_held_per_sandbox",
+    "resume.max_held_per_client",
+    "resume.max_concurrent",
+    "resume.release_rate",
+    "wake.health_probe",
+    "wake.ignore_paths",
+    "wake.ignore_user_agents",
+    "wake.max_per_client_per_minute",
+    "wake.answer_preflight",
+    "wake.page_after",
     "upstream.response_header_timeout",
     "upstream.max_connections_per_sandbox",
     "shutdown.drain_delay",
@@ -195,6 +204,7 @@ impl Settings {
     fn hand_over(&self, config: &Config, changed: &[String], current: &mut Current) {
         let Receivers { site, finder, patience: patient, room, certificates, verbosity } = &self.receivers;
         site.terms.store(Arc::new(terms(config)));
+        site.wake.store(Arc::new((&config.wake).into()));
         site.quota.set_max(quota(config, site.mode));
         patient.store(Arc::new(patience(config)));
         room.resize(config.server.max_connections);

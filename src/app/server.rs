@@ -60,6 +60,7 @@ impl Parts {
             address: upstream.address.clone(),
             rewrite_shared_host: upstream.rewrite_shared_host,
             terms: ArcSwap::from_pointee(terms(config)),
+            wake: ArcSwap::from_pointee((&config.wake).into()),
             quota: Quota::new(quota(config, upstream.mode)),
             metrics: metrics.clone(),
             traces,
@@ -113,7 +114,7 @@ pub(super) fn introductions(config: &Config) -> Introductions {
 }
 
 pub(super) fn limits(config: &Config) -> Limits {
-    let Config { cache, resume, .. } = config;
+    let Config { cache, resume, wake, .. } = config;
     Limits {
         policy: Policy {
             ttl: cache.ttl,
@@ -124,6 +125,10 @@ pub(super) fn limits(config: &Config) -> Limits {
         },
         max_entries: cache.max_entries,
         max_held: resume.max_held,
+        max_held_per_client: resume.max_held_per_client,
+        max_concurrent: resume.max_concurrent,
+        release_rate: resume.release_rate,
+        max_wakes_per_minute: wake.max_per_client_per_minute,
         hold_timeout: resume.hold_timeout,
         lookup_timeout: match &config.catalog {
             Catalog::Redis(redis) => redis.timeout,

@@ -128,12 +128,19 @@ pub(crate) fn warnings(config: &Config, env: &Environment) -> Vec<String> {
         Catalog::Redis(redis) => Some(redis),
         _ => None,
     };
+    let bounded = [resume.max_held_per_client, config.wake.max_per_client_per_minute];
+    let one_client = config.server.trusted_proxies.is_empty() && bounded.iter().any(|bound| *bound > 0);
     let all = [
         (no_sandboxes && nobody_wakes, "catalog.static is empty and resume.kind is \"none\": every sandbox is unknown"),
         (everybody, "server.trusted_proxies holds every address: any client can forge X-Forwarded-For"),
         (
             direct && upstream.allow_loopback,
             "upstream.allow_loopback: whoever controls the catalog reaches services of this machine",
+        ),
+        (
+            one_client,
+            "server.trusted_proxies is empty: behind a load balancer all clients are one to \
+             resume.max_held_per_client and wake.max_per_client_per_minute",
         ),
         (!direct && upstream.allow_loopback, "upstream.allow_loopback has no effect in node mode"),
         (direct && fixed_port, "upstream.address has no {port}: in direct mode every port of a sandbox is this one"),

@@ -109,6 +109,12 @@ pub struct Resume {
     pub max_held: usize,
     /// The same per sandbox.
     pub max_held_per_sandbox: usize,
+    /// The same per client address (IPv6: /64); 0 = no bound.
+    pub max_held_per_client: usize,
+    /// Wake calls at once.
+    pub max_concurrent: usize,
+    /// Held requests let through per sandbox and second after its wake; 0 = all at once.
+    pub release_rate: u32,
 }
 
 /// `resume.kind`

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use reqwest::Url;
 
 use super::{
-    AddressPart, AddressTemplate,
+    AddressPart, AddressTemplate, PathRule,
     fault::{MASK, Wrong, without_credentials},
 };
 use crate::types::{Node, Port, SandboxId, Secret};
@@ -162,6 +162,30 @@ fn base_url(text: &str, example: &str) -> Result<Url, Wrong> {
         return Err(masked());
     }
     Ok(url)
+}
+
+/// A path that does not wake.
+pub(crate) fn path_rule(text: &str) -> Result<PathRule, Wrong> {
+    let example = "write such as \"/favicon.ico\", or \"/.well-known/*\" for all that begin so";
+    if !text.starts_with('/') {
+        return Err(Wrong::new("not a path", example));
+    }
+    if text.contains(['?', '#']) || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Wrong::new("a path as it is sent has no query, no space and only ASCII", example));
+    }
+    match text.split_once('*') {
+        None => Ok(PathRule::Exactly(text.to_owned())),
+        Some((beginning, "")) => Ok(PathRule::Beginning(beginning.to_owned())),
+        Some(_) => Err(Wrong::new("a * stands at the end only", example)),
+    }
+}
+
+/// Part of a `User-Agent`; upper and lower case are the same.
+pub(crate) fn words(text: &str) -> Result<String, Wrong> {
+    match text.trim() {
+        "" => Err(Wrong::new("it stands in every text", "write such as \"UptimeRobot\"")),
+        words => Ok(words.to_ascii_lowercase()),
+    }
 }
 
 /// A JSON pointer (RFC 6901); empty: the answers name no node.

@@ -21,6 +21,7 @@ mod reading;
 mod sections;
 mod table;
 mod tree;
+mod wake;
 
 use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -33,6 +34,7 @@ pub use self::{
     env::Environment,
     fault::{Fault, Faults, Place},
     keys::Keys,
+    wake::{PathRule, Wake},
 };
 use crate::types::{Node, Port, SandboxId, Secret};
 
@@ -97,6 +99,8 @@ pub struct Config {
     pub cache: Cache,
     /// `[resume]`: waking and holding.
     pub resume: Resume,
+    /// `[wake]`: which traffic wakes.
+    pub wake: Wake,
     /// `[upstream]`: towards sandboxes.
     pub upstream: Upstream,
     /// `[shutdown]`: the end.

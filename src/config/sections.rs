@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     AccessLog, Admin, Certificate, CertificateFiles, Config, Health, Log, LogFormat, Mode, Otlp, ProxyProtocol, Server,
-    Shutdown, Tls, Upstream, UpstreamProtocol, kinds, table::Table,
+    Shutdown, Tls, Upstream, UpstreamProtocol, Wake, kinds, table::Table,
 };
 use crate::types::Port;
 
@@ -32,6 +32,7 @@ pub(crate) fn read(mut root: Table<'_>) -> Config {
         catalog,
         cache,
         resume,
+        wake: wake(root.table("wake", true)),
         upstream: upstream(root.table("upstream", true)),
         shutdown: shutdown(root.table("shutdown", true)),
         otlp: otlp(root.table("otlp", true)),
@@ -94,6 +95,17 @@ fn upstream(mut table: Table<'_>) -> Upstream {
         max_connections_per_sandbox: table.integer("max_connections_per_sandbox", 0, 0..=MANY),
         allow_loopback: table.boolean("allow_loopback", false),
         rewrite_shared_host: table.boolean("rewrite_shared_host", true),
+    }
+}
+
+fn wake(mut table: Table<'_>) -> Wake {
+    Wake {
+        health_probe: table.boolean("health_probe", true),
+        ignore_paths: table.list("ignore_paths", &[], kinds::path_rule),
+        ignore_user_agents: table.list("ignore_user_agents", &[], kinds::words),
+        max_per_client_per_minute: table.integer("max_per_client_per_minute", 0, 0..=MANY),
+        answer_preflight: table.boolean("answer_preflight", true),
+        page_after: table.text("page_after", "off", kinds::positive_or_off),
     }
 }
 

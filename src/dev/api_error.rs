@@ -35,6 +35,8 @@ impl ApiError {
             Reason::Unknown => "was not found",
             Reason::Killed => "was not found: it was killed, or its time was over",
             Reason::Expired => "was not found: its retention is over",
+            // No state of a sandbox, but of a request to a proxy.
+            Reason::NotWoken => "was not woken",
             Reason::AutoResumeOff => "is paused, and its owner did not allow traffic to resume it",
             Reason::FilesystemOnly => "is paused without its memory: only its owner's connect starts it again",
         };

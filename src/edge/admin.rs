@@ -24,11 +24,13 @@ use self::refusal::Refused;
 pub(crate) use self::settings::Settings;
 use crate::{shutdown::Shutdown, telemetry::Metrics, types::Secret};
 
+mod body;
 pub(crate) mod certificates;
 mod query;
 mod refusal;
 pub(crate) mod sandboxes;
 pub(crate) mod settings;
+pub(crate) mod wake;
 
 /// What health and metrics are read from.
 pub(crate) struct Vitals {

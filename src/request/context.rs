@@ -6,7 +6,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, uri::PathAndQuery};
 use tokio::time::Instant;
 
-use super::{Site, Terms};
+use super::{Site, Terms, caller::Caller, respond::Facts, wish::Wish};
 use crate::{
     config::AccessLog,
     forward::headers::{Marks, REQUEST_ID},
@@ -30,6 +30,8 @@ pub(crate) struct Context {
     /// Its body ends where the client says so at its end.
     pub(crate) chunked: bool,
     pub(crate) terms: Terms,
+    pub(crate) wish: Wish,
+    pub(crate) caller: Option<Box<Caller>>,
     pub(crate) hold: Hold,
     pub(crate) woken: Option<Woken>,
     pub(crate) trace: Option<Box<RequestTrace>>,
@@ -79,7 +81,9 @@ const WORTH_TELLING: Duration = Duration::from_millis(1);
 impl Context {
     pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, marks: Marks, client: IpAddr) -> Self {
         let started = Instant::now();
-        let terms = **site.terms.load();
+        let mut terms = **site.terms.load();
+        let wish = Wish::of(&head.headers, marks);
+        terms.hold_timeout = wish.longest.map_or(terms.hold_timeout, |longest| longest.min(terms.hold_timeout));
         Self {
             started,
             request_id: given_id(&head.headers, marks).unwrap_or_else(new_id),
@@ -89,6 +93,8 @@ impl Context {
             target: None,
             chunked: false,
             terms,
+            wish,
+            caller: Caller::of(head, marks),
             hold: Hold::new(terms.hold_timeout),
             woken: None,
             trace: site.traces.as_ref().map(|traces| Box::new(traces.request(head, client, started))),
@@ -105,6 +111,28 @@ impl Context {
 
     pub(crate) fn asks_for_head(&self) -> bool {
         self.method == Method::HEAD
+    }
+
+    /// How long it waits for a wake before it is told that one is under way; `None`: as long as it may.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        if self.wish.at_once {
+            return Some(Duration::ZERO);
+        }
+        let navigates = self.caller.as_ref().is_some_and(|caller| caller.navigates(&self.method));
+        if navigates { self.site.wake.load().page_after } else { None }
+    }
+
+    /// Whether it may cause a wake, as far as the operator's rules and its own wish go.
+    pub(crate) fn wakes(&self, path: &str, port: Port, user_agent: Option<&HeaderValue>) -> bool {
+        let rules = self.site.wake.load();
+        let preflight = self.caller.as_ref().is_some_and(|caller| caller.preflight.is_some());
+        !self.wish.never && !(preflight && rules.answer_preflight) && rules.admit(&self.method, port, path, user_agent)
+    }
+
+    /// What an answer of our own depends on. `usual_wake`: how long one takes.
+    pub(crate) fn facts(&self, usual_wake: Duration) -> Facts<'_> {
+        let (target, caller) = (self.target.as_ref(), self.caller.as_deref());
+        Facts { target, request_id: &self.request_id, caller, usual_wake }
     }
 
     /// The head of the answer is known.

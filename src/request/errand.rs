@@ -10,7 +10,12 @@ use http::{HeaderValue, Response, request::Parts};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 
-use super::{context::Context, failure::Failure, handle::Handler};
+use super::{
+    connect_stream::{ConnectStream, Look},
+    context::Context,
+    failure::Failure,
+    handle::Handler,
+};
 use crate::{
     config::Mode,
     forward::{
@@ -30,6 +35,8 @@ use crate::{
 const MAX_SENDINGS: usize = 3;
 /// How long after a wake a port may still be about to open.
 const JUST_WOKEN: Duration = Duration::from_secs(10);
+/// How long an open stream that broke off may wait for the catalog to say why.
+const LOOK: Duration = Duration::from_secs(5);
 /// The edge has seen by then that a client left.
 const CLIENT_SEEN_GONE: Duration = Duration::from_secs(2);
 
@@ -57,6 +64,8 @@ pub(super) struct Brought {
     pub(super) slot: Option<Slot>,
     /// Goes on under the answer; an answer may break off because of it.
     pub(super) upload: Upload<Incoming>,
+    /// Of an open Connect stream of envd's: what to do when it breaks off.
+    pub(super) look: Option<Look>,
 }
 
 /// The place did not have the sandbox. What that means is told if looking again does not help.
@@ -82,8 +91,10 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
         for sending in 1..=MAX_SENDINGS {
             self.admit(&route)?;
             let missing = match self.send(&route, context).await? {
-                Sent::Answered(brought) => {
+                Sent::Answered(mut brought) => {
                     self.upload.settle();
+                    let open = self.target.port.is_envd() && ConnectStream::is_one(brought.answer.headers());
+                    brought.look = open.then(|| self.look(&route));
                     return Ok(brought);
                 }
                 Sent::Missing(missing) => missing,
@@ -116,8 +127,10 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
     async fn resolve(&self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
         let before = context.hold.held();
         let cause = context.cause();
-        let trigger = || trigger(self.client, self.user_agent.as_ref(), self.head.uri.path(), cause.clone());
-        let ask = ask(&self.target, &self.credentials, &trigger, self.doubts);
+        let path = self.head.uri.path();
+        let trigger = || trigger(self.client, self.user_agent.as_ref(), path, cause.clone());
+        let wakes = context.wakes(path, self.target.port, self.user_agent.as_ref());
+        let ask = self.ask(&trigger, wakes, context.patience());
         // Boxed, like all that most requests do without: the future of those stays small.
         let resolving = Box::pin(self.handler.resolver.resolve(&ask, &mut context.hold, since));
         let found = resolving.await;
@@ -127,6 +140,18 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             context.woken = found.woken;
         }
         Ok(found)
+    }
+
+    fn ask<'a>(&'a self, trigger: &'a dyn Fn() -> Trigger, wakes: bool, patience: Option<Duration>) -> Ask<'a> {
+        Ask {
+            sandbox: &self.target.sandbox,
+            credentials: &self.credentials,
+            client: self.client.into(),
+            wakes,
+            patience,
+            trigger,
+            doubts: self.doubts,
+        }
     }
 
     /// In direct mode a refused port says nothing of the others.
@@ -177,7 +202,17 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             (Mode::Direct, _) => {
                 let (uri, cause) = (self.head.uri.clone(), context.cause());
                 let trigger = || trigger(self.client, self.user_agent.as_ref(), uri.path(), cause.clone());
-                let ask = ask(&self.target, &self.credentials, &trigger, self.doubts);
+                // It is on its way, and nobody is told to come again for an answer to that.
+                let wakes = context.wakes(uri.path(), self.target.port, self.user_agent.as_ref());
+                let ask = Ask {
+                    sandbox: &self.target.sandbox,
+                    credentials: &self.credentials,
+                    client: self.client.into(),
+                    wakes,
+                    patience: None,
+                    trigger: &trigger,
+                    doubts: self.doubts,
+                };
                 let sending = forwarder.send(&mut self.head, &self.upload, &destination);
                 Box::pin(attend(self.handler, &ask, &self.upload, sending, route, context)).await?
             }
@@ -190,7 +225,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
                 let disowned = site.mode == Mode::Node
                     && may_say_not_found(&answer)
                     && Box::pin(says_not_found(&mut answer, &self.target.sandbox, context.asks_for_head())).await;
-                let brought = Brought { answer, slot, upload: self.upload.another() };
+                let brought = Brought { answer, slot, upload: self.upload.another(), look: None };
                 if disowned {
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
                 }
@@ -216,6 +251,32 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
                 Err(Failure::BadBody)
             }
         }
+    }
+
+    /// Whether this life of the sandbox is over, found out when it is asked. Nothing is woken.
+    fn look(&self, route: &Route) -> Look {
+        let resolver = self.handler.resolver.clone();
+        let (sandbox, credentials) = (self.target.sandbox.clone(), self.credentials.clone());
+        let (client, generation) = (self.client, route.generation);
+        Box::pin(async move {
+            let trigger = || trigger(client, None, "", None);
+            let ask = Ask {
+                sandbox: &sandbox,
+                credentials: &credentials,
+                client: client.into(),
+                wakes: false,
+                patience: Some(Duration::ZERO),
+                trigger: &trigger,
+                doubts: true,
+            };
+            resolver.report(&sandbox, generation, Finding::Unreachable);
+            match resolver.resolve(&ask, &mut Hold::new(LOOK), Instant::now()).await {
+                Ok(found) => found.generation != generation,
+                // Nothing is known of it.
+                Err(Unresolved::Unavailable | Unresolved::TooManyHeld | Unresolved::HoldTimeout) => false,
+                Err(_) => true,
+            }
+        })
     }
 
     fn destination(&self, route: &Route, hold: &Hold) -> Option<Destination> {
@@ -270,15 +331,6 @@ fn trigger(client: IpAddr, user_agent: Option<&HeaderValue>, path: &str, cause: 
     let bounded = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
     let user_agent = user_agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
     Trigger { client, user_agent: bounded(user_agent), path: bounded(path), cause }
-}
-
-fn ask<'a>(
-    target: &'a Target,
-    credentials: &'a Credentials,
-    trigger: &'a dyn Fn() -> Trigger,
-    doubts: bool,
-) -> Ask<'a> {
-    Ask { sandbox: &target.sandbox, credentials, trigger, doubts }
 }
 
 /// Ends when the sandbox has been silent for `limit` since it has the whole request, or since it is there and has

@@ -1,6 +1,9 @@
-//! Everything that can keep a request from its sandbox, as one closed sum, and the four questions that
-//! it answers: whose fault, which code, which answer, which words. Every match is exhaustive.
+//! Everything that can keep a request from its sandbox, as one closed sum, and the questions that it answers: whose
+//! fault, which code, when to try again, which words. Every match is exhaustive.
 
+use std::time::Duration;
+
+use super::code::Code;
 use crate::{
     forward::{
         DialError,
@@ -60,46 +63,6 @@ pub(crate) enum Blame {
     Sandbox,
 }
 
-/// The codes of the error table: public API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
-    InvalidHost,
-    MissingHeader,
-    InvalidSandboxId,
-    InvalidPort,
-    InvalidBody,
-    UnknownDomain,
-    MethodNotAllowed,
-    ProtocolNotSupported,
-    CodingNotSupported,
-    InternalRoute,
-    SandboxNotFound,
-    AccessDenied,
-    TrafficTokenMissing,
-    TrafficTokenInvalid,
-    PortClosed,
-    UpstreamFailed,
-    UpstreamTimeout,
-    NodeUnavailable,
-    StillTransitioning,
-    HoldTimeout,
-    TooManyHeld,
-    ControlPlaneUnavailable,
-    TeamLimit,
-    TooManyConnections,
-    Draining,
-}
-
-/// What a code means on the wire.
-pub(crate) struct Meaning {
-    pub(crate) word: &'static str,
-    pub(crate) status: u16,
-    /// RFC 9209 §2.3
-    pub(crate) proxy_error: &'static str,
-    /// A later try may succeed.
-    pub(crate) retryable: bool,
-}
-
 impl Failure {
     pub(crate) fn blame(&self) -> Blame {
         match self {
@@ -111,7 +74,8 @@ impl Failure {
             | Self::BadBody => Blame::Client,
             Self::Unresolved(unresolved) => match unresolved {
                 Unresolved::Gone(_) | Unresolved::Denied(_) | Unresolved::Exhausted(_) => Blame::Client,
-                Unresolved::TooManyHeld => Blame::Edge,
+                Unresolved::TooManyWakes(_) | Unresolved::Waking => Blame::Client,
+                Unresolved::TooManyHeld | Unresolved::Suspended(_) => Blame::Edge,
                 Unresolved::Unavailable
                 | Unresolved::StillTransitioning
                 | Unresolved::HoldTimeout
@@ -144,6 +108,9 @@ impl Failure {
                 Unresolved::Exhausted(_) => Code::TeamLimit,
                 Unresolved::Unavailable => Code::ControlPlaneUnavailable,
                 Unresolved::TooManyHeld => Code::TooManyHeld,
+                Unresolved::Suspended(_) => Code::WakesSuspended,
+                Unresolved::TooManyWakes(_) => Code::TooManyWakes,
+                Unresolved::Waking => Code::Waking,
                 Unresolved::StillTransitioning => Code::StillTransitioning,
                 Unresolved::HoldTimeout => Code::HoldTimeout,
                 Unresolved::Restless => Code::NodeUnavailable,
@@ -157,6 +124,21 @@ impl Failure {
             Self::BadBody | Self::BadCoding(BadCoding::Repeated) => Code::InvalidBody,
             Self::UpstreamTimeout => Code::UpstreamTimeout,
             Self::Draining => Code::Draining,
+        }
+    }
+
+    /// When a later try may succeed, where one may. `wake`: how long one usually takes.
+    pub(crate) fn retry_after(&self, wake: Duration) -> Option<Duration> {
+        match self {
+            Self::Unresolved(Unresolved::Suspended(left) | Unresolved::TooManyWakes(left)) => Some(*left),
+            Self::Unresolved(
+                Unresolved::Waking
+                | Unresolved::HoldTimeout
+                | Unresolved::StillTransitioning
+                | Unresolved::TooManyHeld
+                | Unresolved::Restless,
+            ) => Some(wake),
+            _ => self.code().meaning().retryable.then_some(Duration::from_secs(1)),
         }
     }
 
@@ -185,6 +167,10 @@ impl Failure {
                     "The sandbox was not found: only its files were kept at the pause. Connect to it with the SDK."
                 }
                 Reason::Expired => "The sandbox was not found: its snapshot has expired. Create a new one.",
+                Reason::NotWoken => {
+                    "The sandbox was not found running, and a request like this does not wake it: by a rule of this proxy, \
+                     or because it asked for that (X-Sandbox-Wake: never)."
+                }
             },
             Self::NodeUnreachable(DialError::NoRoom(_)) => {
                 "This proxy has no room for another connection now. Try again soon."
@@ -218,153 +204,5 @@ fn denied(denial: Denial) -> Code {
         Denial::TrafficTokenMissing => Code::TrafficTokenMissing,
         Denial::TrafficTokenInvalid => Code::TrafficTokenInvalid,
         Denial::Denied => Code::AccessDenied,
-    }
-}
-
-impl Code {
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 25] = [
-        Self::InvalidHost,
-        Self::MissingHeader,
-        Self::InvalidSandboxId,
-        Self::InvalidPort,
-        Self::InvalidBody,
-        Self::UnknownDomain,
-        Self::MethodNotAllowed,
-        Self::ProtocolNotSupported,
-        Self::CodingNotSupported,
-        Self::InternalRoute,
-        Self::SandboxNotFound,
-        Self::AccessDenied,
-        Self::TrafficTokenMissing,
-        Self::TrafficTokenInvalid,
-        Self::PortClosed,
-        Self::UpstreamFailed,
-        Self::UpstreamTimeout,
-        Self::NodeUnavailable,
-        Self::StillTransitioning,
-        Self::HoldTimeout,
-        Self::TooManyHeld,
-        Self::ControlPlaneUnavailable,
-        Self::TeamLimit,
-        Self::TooManyConnections,
-        Self::Draining,
-    ];
-
-    pub(crate) fn meaning(self) -> Meaning {
-        let (word, status, proxy_error, retryable) = match self {
-            Self::InvalidHost => ("invalid_host", 400, "http_request_error", false),
-            Self::MissingHeader => ("missing_header", 400, "http_request_error", false),
-            Self::InvalidSandboxId => ("invalid_sandbox_id", 400, "http_request_error", false),
-            Self::InvalidPort => ("invalid_port", 400, "http_request_error", false),
-            Self::InvalidBody => ("invalid_body", 400, "http_request_error", false),
-            Self::UnknownDomain => ("unknown_domain", 421, "http_request_error", false),
-            Self::MethodNotAllowed => ("method_not_allowed", 405, "http_request_denied", false),
-            Self::ProtocolNotSupported => ("protocol_not_supported", 501, "http_request_denied", false),
-            Self::CodingNotSupported => ("transfer_coding_not_supported", 501, "http_request_error", false),
-            Self::InternalRoute => ("internal_route", 404, "http_request_denied", false),
-            Self::SandboxNotFound => ("sandbox_not_found", 502, "destination_not_found", false),
-            Self::AccessDenied => ("access_denied", 403, "http_request_denied", false),
-            Self::TrafficTokenMissing => ("traffic_token_missing", 403, "http_request_denied", false),
-            Self::TrafficTokenInvalid => ("traffic_token_invalid", 403, "http_request_denied", false),
-            Self::PortClosed => ("port_closed", 502, "connection_refused", false),
-            Self::UpstreamFailed => ("upstream_failed", 502, "connection_terminated", false),
-            Self::UpstreamTimeout => ("upstream_timeout", 504, "http_response_timeout", false),
-            Self::NodeUnavailable => ("node_unavailable", 503, "destination_unavailable", true),
-            Self::StillTransitioning => ("still_transitioning", 409, "destination_unavailable", true),
-            Self::HoldTimeout => ("hold_timeout", 504, "connection_timeout", true),
-            Self::TooManyHeld => ("too_many_held", 503, "connection_limit_reached", true),
-            Self::ControlPlaneUnavailable => ("control_plane_unavailable", 503, "destination_unavailable", true),
-            Self::TeamLimit => ("team_limit", 429, "http_request_denied", false),
-            Self::TooManyConnections => ("too_many_connections", 429, "connection_limit_reached", true),
-            Self::Draining => ("draining", 503, "destination_unavailable", true),
-        };
-        Meaning { word, status, proxy_error, retryable }
-    }
-
-    fn message(self) -> &'static str {
-        match self {
-            Self::InvalidHost => {
-                "The Host names no sandbox. It has the form {port}-{sandbox}.{domain}; or send E2b-Sandbox-Id and \
-                 E2b-Sandbox-Port to localhost, an IP address or sandbox.{domain}."
-            }
-            Self::MissingHeader => "This Host needs the headers E2b-Sandbox-Id and E2b-Sandbox-Port, each once.",
-            Self::InvalidSandboxId => "The sandbox id has other characters than a-z and 0-9.",
-            Self::InvalidPort => "The port is not a number from 1 to 65535.",
-            Self::InvalidBody => "The request's body is malformed: its chunks are not what HTTP/1.1 says.",
-            Self::UnknownDomain => "The domain is not served here. Check the URL.",
-            Self::MethodNotAllowed => "CONNECT is not served here. Send the request to the sandbox's own Host.",
-            Self::ProtocolNotSupported => "Over HTTP/2, only WebSocket can be asked for by CONNECT (RFC 8441).",
-            Self::CodingNotSupported => "Of transfer codings only chunked is known here. Use Content-Encoding.",
-            Self::InternalRoute => "This route is internal to the sandbox.",
-            Self::SandboxNotFound => "The sandbox was not found.",
-            Self::AccessDenied => {
-                "Access denied: X-Access-Token is not the sandbox's own access token, or the control plane does not allow \
-                 its owner to have it woken."
-            }
-            Self::TrafficTokenMissing => "The sandbox is private. Send its token in e2b-traffic-access-token.",
-            Self::TrafficTokenInvalid => "The traffic access token does not open this sandbox.",
-            Self::PortClosed => "The sandbox is running but port is not open.",
-            Self::UpstreamFailed => {
-                "The sandbox closed the connection before it answered, or answered in no valid HTTP. The request may have \
-                 been processed; look before you repeat it."
-            }
-            Self::UpstreamTimeout => "The sandbox did not begin to answer in time.",
-            Self::NodeUnavailable => "The machine that runs the sandbox cannot be reached now. Try again soon.",
-            Self::StillTransitioning => "The sandbox is still being paused or snapshotted. Try again soon.",
-            Self::HoldTimeout => {
-                "The sandbox is being woken, and takes longer than a request may wait. Try again soon."
-            }
-            Self::TooManyHeld => "Too many requests wait for sandboxes to wake. Try again soon.",
-            Self::ControlPlaneUnavailable => {
-                "It cannot be told now where the sandbox runs: the control plane does not answer. Try again soon."
-            }
-            Self::TeamLimit => "The team's limit of running sandboxes is reached. Stop one, and try again.",
-            Self::TooManyConnections => {
-                "The sandbox has as many connections as it may have. Close some, and try again."
-            }
-            Self::Draining => "This proxy is shutting down. Try again: another one will answer.",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The rows of the README's table: words, status, whether a later try may succeed, when.
-    fn documented() -> Vec<[&'static str; 4]> {
-        let lines = include_str!("../../README.md").lines();
-        let rows = lines.skip_while(|line| !line.starts_with("| `error` |")).take_while(|line| line.starts_with('|'));
-        let cells = |row: &'static str| row.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>();
-        rows.skip(2).map(|row| cells(row).try_into().expect("four cells")).collect()
-    }
-
-    fn words(cell: &str) -> impl Iterator<Item = &str> {
-        cell.split('`').skip(1).step_by(2)
-    }
-
-    #[test]
-    fn the_readme_tells_every_code_with_its_status_and_whether_to_try_again() {
-        let mut told: Vec<(&str, u16, bool)> = Vec::new();
-        for [codes, status, retry, _] in documented() {
-            let status = status.parse().expect("a status");
-            assert!(["", "yes"].contains(&retry), "{codes}: {retry}");
-            told.extend(words(codes).map(|word| (word, status, !retry.is_empty())));
-        }
-        told.sort_unstable();
-        let meanings = Code::ALL.iter().map(|code| code.meaning());
-        let mut meant: Vec<_> =
-            meanings.map(|Meaning { word, status, retryable, .. }| (word, status, retryable)).collect();
-        meant.sort_unstable();
-        assert_eq!(told, meant);
-    }
-
-    #[test]
-    fn the_readme_tells_every_reason() {
-        let all = [Reason::Unknown, Reason::Killed, Reason::AutoResumeOff, Reason::FilesystemOnly, Reason::Expired];
-        let row = documented().into_iter().find(|row| row[0] == "`sandbox_not_found`").expect("a row");
-        let told: Vec<_> = words(row[3]).filter(|word| *word != "reason").collect();
-        assert_eq!(told, all.map(Reason::as_str));
     }
 }

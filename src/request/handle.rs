@@ -24,7 +24,7 @@ use super::{
     failure::{Blame, Failure},
     internal::is_internal,
     reply::Reply,
-    respond::respond,
+    respond::{preflight, respond},
 };
 use crate::{
     config::Mode,
@@ -69,17 +69,17 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
                 }
                 Err(failure) => {
                     upload.swallow();
-                    return Self::answer(failure, context);
+                    return self.answer(failure, context);
                 }
             };
             match told {
                 Ok(brought) => {
                     let upgrade = errand.as_ref().ok().and_then(|errand| errand.upgrade.as_deref());
-                    Self::pass_on(brought, upgrade, context)
+                    self.pass_on(brought, upgrade, context)
                 }
                 Err(failure) => {
                     upload.swallow();
-                    Self::answer(&failure, context)
+                    self.answer(&failure, context)
                 }
             }
         }
@@ -158,12 +158,12 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         }
     }
 
-    fn pass_on(brought: Brought, upgrade: Option<&Upgrade>, mut context: Box<Context>) -> Response<Reply> {
+    fn pass_on(&self, brought: Brought, upgrade: Option<&Upgrade>, mut context: Box<Context>) -> Response<Reply> {
         let (mut head, body) = brought.answer.into_parts();
         let switched = match upgrade.map(|upgrade| upgrade.agreed(&head)) {
             None | Some(Ok(None)) => None,
             Some(Ok(switched)) => switched,
-            Some(Err(Disagreement)) => return Self::answer(&Failure::Switched, context),
+            Some(Err(Disagreement)) => return self.answer(&Failure::Switched, context),
         };
         headers::inbound(&mut head);
         let is_switched = switched.is_some();
@@ -177,14 +177,29 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         if brought.upload.end_is_doubtful() {
             head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let reply = if is_switched { Reply::switched } else { Reply::sandbox };
-        Response::from_parts(head, reply(body, brought.upload, context, brought.slot))
+        let reply = match brought.look {
+            Some(look) if head.status == StatusCode::OK => {
+                Reply::stream(body, look, brought.upload, context, brought.slot)
+            }
+            _ if is_switched => Reply::switched(body, brought.upload, context, brought.slot),
+            _ => Reply::sandbox(body, brought.upload, context, brought.slot),
+        };
+        Response::from_parts(head, reply)
     }
 
-    fn answer(failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
-        let answer = respond(failure, context.target.as_ref(), &context.request_id);
-        tell(failure, &context, answer.status());
-        context.answered(answer.status(), Origin::Proxy, failure.code().meaning().word);
+    fn answer(&self, failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
+        let answer = match self.preflight(failure, &context) {
+            Some(answer) => {
+                context.answered(answer.status(), Origin::Proxy, "");
+                answer
+            }
+            None => {
+                let answer = respond(failure, context.facts(self.resolver.usual_wake()));
+                tell(failure, &context, answer.status());
+                context.answered(answer.status(), Origin::Proxy, failure.code().meaning().word);
+                answer
+            }
+        };
         // Whatever of the body was not read is not looked at.
         let (timing, chunked) = (context.server_timing(), context.chunked);
         let answer = if context.asks_for_head() { without_body(answer) } else { answer };
@@ -196,6 +211,14 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
             answer.headers_mut().insert(SERVER_TIMING, timing);
         }
         answer
+    }
+
+    /// A page's browser asks whether the page may ask, and gets no further: it is told yes here, and the page the rest.
+    fn preflight(&self, failure: &Failure, context: &Context) -> Option<Response<Bytes>> {
+        let caller = context.caller.as_ref()?;
+        let asked = caller.preflight.as_ref().filter(|_| self.site.wake.load().answer_preflight)?;
+        let about_sandbox = matches!(failure, Failure::Unresolved(_) | Failure::Locked(_));
+        about_sandbox.then(|| preflight(caller.origin.as_ref(), asked, &context.request_id))
     }
 }
 

@@ -14,6 +14,9 @@ use crate::{
 };
 
 mod bridge;
+mod caller;
+mod code;
+mod connect_stream;
 mod context;
 mod errand;
 mod failure;
@@ -21,8 +24,10 @@ mod handle;
 mod internal;
 mod reply;
 mod respond;
+mod rules;
+mod wish;
 
-pub(crate) use self::{bridge::Bridge, handle::Handler, reply::Reply};
+pub(crate) use self::{bridge::Bridge, handle::Handler, reply::Reply, rules::WakeRules};
 
 /// What all requests of the process have in common.
 pub(crate) struct Site {
@@ -34,6 +39,8 @@ pub(crate) struct Site {
     pub(crate) rewrite_shared_host: bool,
     /// Swapped by a reload.
     pub(crate) terms: ArcSwap<Terms>,
+    /// Swapped by a reload; looked at only for sandboxes that are not known to run.
+    pub(crate) wake: ArcSwap<WakeRules>,
     pub(crate) quota: Quota,
     pub(crate) metrics: Arc<Metrics>,
     /// `None`: nobody collects any.

@@ -9,7 +9,11 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::{bridge::Bridge, context::Context};
+use super::{
+    bridge::Bridge,
+    connect_stream::{ConnectStream, Look},
+    context::Context,
+};
 use crate::forward::{Download, DownloadError, Slot, Upload};
 
 /// What is sent to the client.
@@ -23,6 +27,8 @@ pub(crate) struct Reply {
 enum From {
     Proxy(Bytes),
     Sandbox(Box<Download>, Upload<Incoming>),
+    /// An open Connect stream of envd's.
+    Stream(Box<ConnectStream>, Upload<Incoming>),
 }
 
 impl Reply {
@@ -43,6 +49,17 @@ impl Reply {
             context.finished();
         }
         Self { from: From::Sandbox(body, upload), context, slot }
+    }
+
+    /// Of an open Connect stream of envd's; `look` says whether its sandbox is there no more.
+    pub(crate) fn stream(
+        body: Box<Download>,
+        look: Look,
+        upload: Upload<Incoming>,
+        context: Box<Context>,
+        slot: Option<Slot>,
+    ) -> Self {
+        Self { from: From::Stream(Box::new(ConnectStream::new(body, look)), upload), context, slot }
     }
 
     /// Of an answer that is 101, or stands for it.
@@ -71,17 +88,22 @@ impl Body for Reply {
         let frame = match from {
             From::Proxy(body) => Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(std::mem::take(body))))),
             From::Sandbox(body, _) => Pin::new(&mut **body).poll_frame(task),
+            From::Stream(body, _) => Pin::new(&mut **body).poll_frame(task),
         };
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 context.sent(frame.data_ref().map_or(0, Bytes::len));
-                if self.is_end_stream() {
-                    self.context.finished();
+                match &self.from {
+                    From::Stream(body, _) if body.was_cut() => self.context.cut_by_sandbox(),
+                    _ if self.is_end_stream() => self.context.finished(),
+                    _ => {}
                 }
             }
             // A client that leaves in the middle of its upload takes the exchange with it.
-            Poll::Ready(Some(Err(_))) if matches!(from, From::Sandbox(_, upload) if upload.broken()) => {}
+            Poll::Ready(Some(Err(_))) if matches!(from, From::Sandbox(_, upload) | From::Stream(_, upload) if upload.broken()) =>
+                {}
             Poll::Ready(Some(Err(_))) => context.cut_by_sandbox(),
+            Poll::Ready(None) if matches!(from, From::Stream(body, _) if body.was_cut()) => {}
             Poll::Ready(None) => context.finished(),
             Poll::Pending => {}
         }
@@ -92,6 +114,7 @@ impl Body for Reply {
         match &self.from {
             From::Proxy(body) => body.is_empty(),
             From::Sandbox(body, _) => body.is_end_stream(),
+            From::Stream(body, _) => body.is_end_stream(),
         }
     }
 
@@ -99,6 +122,7 @@ impl Body for Reply {
         match &self.from {
             From::Proxy(body) => SizeHint::with_exact(body.len() as u64),
             From::Sandbox(body, _) => body.size_hint(),
+            From::Stream(..) => SizeHint::default(),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! One flight, many waiters: every ending is told to all of them.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
 
 use tokio::{
     sync::watch,
@@ -29,23 +32,38 @@ pub(crate) enum Ending {
 
 /// Rung once, when the flight lands.
 #[derive(Clone)]
-pub(crate) struct Bell(watch::Sender<Signal>);
+pub(crate) struct Bell(watch::Sender<State>);
+
+#[derive(Debug)]
+struct State {
+    signal: Signal,
+    exit: Exit,
+}
+
+/// The door through which those go who were held for one wake, whichever of its bells they heard: counts them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exit(Arc<AtomicU32>);
 
 impl Bell {
-    pub(crate) fn new() -> Self {
-        Self(watch::Sender::new(Signal::Flying))
+    pub(crate) fn new(exit: Exit) -> Self {
+        Self(watch::Sender::new(State { signal: Signal::Flying, exit }))
+    }
+
+    /// Another one, for those held for the same wake.
+    pub(crate) fn another(&self) -> Self {
+        Self::new(self.0.borrow().exit.clone())
     }
 
     pub(crate) fn ring(&self, ending: Ending) {
-        self.0.send_replace(Signal::Landed(ending));
+        self.0.send_modify(|state| state.signal = Signal::Landed(ending));
     }
 
     /// Tells those who wait that the sandbox is between states; they go on waiting.
     pub(crate) fn transitioning(&self) {
-        self.0.send_if_modified(|signal| {
-            let flying = *signal == Signal::Flying;
+        self.0.send_if_modified(|state| {
+            let flying = state.signal == Signal::Flying;
             if flying {
-                *signal = Signal::Transitioning;
+                state.signal = Signal::Transitioning;
             }
             flying
         });
@@ -53,7 +71,7 @@ impl Bell {
 
     /// A place among those who wait.
     pub(crate) fn ticket(&self) -> Ticket {
-        Ticket { signal: self.0.subscribe(), recheck: None, for_wake: false, place: None }
+        Ticket { state: self.0.subscribe(), recheck: None, for_wake: false, place: None }
     }
 
     /// How many wait.
@@ -61,22 +79,27 @@ impl Bell {
         self.0.receiver_count()
     }
 
+    /// Returns when nobody waits any more.
+    pub(crate) async fn abandoned(&self) {
+        self.0.closed().await;
+    }
+
     #[cfg(test)]
     pub(crate) fn rings_for(&self, ticket: &Ticket) -> bool {
-        self.0.subscribe().same_channel(&ticket.signal)
+        self.0.subscribe().same_channel(&ticket.state)
     }
 }
 
 impl std::fmt::Debug for Bell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Bell({:?}, {} waiting)", *self.0.borrow(), self.waiting())
+        write!(f, "Bell({:?}, {} waiting)", self.0.borrow().signal, self.waiting())
     }
 }
 
 /// A waiter's half of a [`Bell`]: counted until dropped.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    signal: watch::Receiver<Signal>,
+    state: watch::Receiver<State>,
     /// Ask again then, though nothing rang.
     recheck: Option<Instant>,
     /// It waits for a wake, not for a lookup.
@@ -124,9 +147,9 @@ impl Ticket {
     /// Waits for the landing, but not beyond `deadline`.
     pub(crate) async fn wait(&mut self, deadline: Instant) -> Rung {
         let until = self.recheck.map_or(deadline, |at| at.min(deadline));
-        let landed = |signal: &Signal| matches!(signal, Signal::Landed(_));
-        match timeout_at(until, self.signal.wait_for(landed)).await {
-            Ok(Ok(signal)) => match *signal {
+        let landed = |state: &State| matches!(state.signal, Signal::Landed(_));
+        match timeout_at(until, self.state.wait_for(landed)).await {
+            Ok(Ok(state)) => match state.signal {
                 Signal::Landed(ending) => Rung::Landed(ending),
                 Signal::Flying | Signal::Transitioning => Rung::Landed(Ending::Told),
             },
@@ -137,15 +160,20 @@ impl Ticket {
         }
     }
 
+    /// How many of those held for this wake have gone before; one more has from now on.
+    pub(crate) fn go(&self) -> u32 {
+        self.state.borrow().exit.0.fetch_add(1, Relaxed)
+    }
+
     /// Whether the control plane last said "still transitioning".
     pub(crate) fn transitioning(&self) -> bool {
-        *self.signal.borrow() == Signal::Transitioning
+        self.state.borrow().signal == Signal::Transitioning
     }
 
     /// `Some` once the flight landed.
     #[cfg(test)]
     pub(crate) fn landed(&self) -> Option<Ending> {
-        match *self.signal.borrow() {
+        match self.state.borrow().signal {
             Signal::Landed(ending) => Some(ending),
             Signal::Flying | Signal::Transitioning => None,
         }

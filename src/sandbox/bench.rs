@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{
     entry::{Event, Launch, Policy, Want},
     lease::Lease,
+    leave::Leave,
     ports::Located,
     table,
 };
@@ -60,6 +61,7 @@ impl Table {
             room: true,
             parked: false,
             may_wake: true,
+            leave: Leave(&|| Ok(())),
             doubts: false,
         };
         self.0.apply(id, Event::Wanted(want), now)?.launch

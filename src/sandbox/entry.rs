@@ -21,7 +21,7 @@ pub(crate) use self::{
     resuming::{Asleep, Resuming},
 };
 use super::{
-    bell::{Bell, Ending, Place},
+    bell::{Ending, Place},
     denials::Denials,
     lease::Term,
     ports::{Located, WakeError},
@@ -71,12 +71,16 @@ impl Entry {
             Event::Wanted(want) => self.wanted(want, step, policy),
             Event::Located { flight, outcome } => self.located(flight, outcome, step, policy),
             Event::Resumed { flight, outcome, took } => {
-                self.resumed(flight, outcome, took, step, policy);
+                self.resumed(flight, outcome.map_err(Some), took, step, policy);
+                Act::NONE
+            }
+            Event::NotAsked { flight } => {
+                self.resumed(flight, Err(None), Duration::ZERO, step, policy);
                 Act::NONE
             }
             Event::Lost { flight } => {
                 let lost = WakeError::Unavailable("the call was lost".into());
-                self.resumed(flight, Err(lost), Duration::ZERO, step, policy);
+                self.resumed(flight, Err(Some(lost)), Duration::ZERO, step, policy);
                 self.located(flight, Err(()), step, policy)
             }
             Event::NotThere { generation, finding } => self.not_there(generation, finding.doubt(), step, policy),
@@ -162,9 +166,10 @@ impl Entry {
                 if !room {
                     return Act::refuse(Refusal::TooManyHeld);
                 }
-                let asleep = Asleep { sleep: asleep.sleep.take(), fresh: asleep.fresh };
-                let mut resuming =
-                    Resuming { asleep, flights: Vec::with_capacity(1), any: Bell::new(), changed: false };
+                if let Err(refusal) = want.leave.ask() {
+                    return Act::refuse(refusal);
+                }
+                let mut resuming = Resuming::new(Asleep { sleep: asleep.sleep.take(), fresh: asleep.fresh });
                 let act = resuming.take_off(want, step);
                 self.state = State::Resuming(resuming);
                 act
@@ -253,10 +258,11 @@ impl Entry {
         Act::NONE
     }
 
+    /// A wake ended; `Err(None)`: before anybody was asked.
     fn resumed(
         &mut self,
         flight: FlightId,
-        outcome: Result<Placement, WakeError>,
+        outcome: Result<Placement, Option<WakeError>>,
         took: Duration,
         step: Step,
         policy: &Policy,
@@ -285,7 +291,7 @@ impl Entry {
                 });
                 return;
             }
-            Err(WakeError::Gone(reason)) => {
+            Err(Some(WakeError::Gone(reason))) => {
                 let ttl = if changed { Duration::ZERO } else { policy.negative_ttl };
                 resuming.ring_all(Ending::Told);
                 self.state = State::Gone(reason, Fresh::new(now, ttl, term));
@@ -293,17 +299,17 @@ impl Entry {
             }
             Err(error) => {
                 let landed = resuming.flights.swap_remove(at);
-                down = matches!(error, WakeError::Unavailable(_));
+                down = matches!(error, Some(WakeError::Unavailable(_)));
                 ending = match error {
-                    WakeError::Transitioning => Ending::Transitioning,
+                    Some(WakeError::Transitioning) => Ending::Transitioning,
                     _ => Ending::Told,
                 };
                 let (refusal, ttl) = match error {
-                    WakeError::Denied(denial) => (Some(Refusal::Denied(denial)), policy.negative_ttl),
-                    WakeError::Exhausted(message) => (Some(Refusal::Exhausted(message)), policy.negative_ttl),
-                    WakeError::Unavailable(_) => (Some(Refusal::Unavailable), policy.outage_ttl()),
+                    Some(WakeError::Denied(denial)) => (Some(Refusal::Denied(denial)), policy.negative_ttl),
+                    Some(WakeError::Exhausted(message)) => (Some(Refusal::Exhausted(message)), policy.negative_ttl),
+                    Some(WakeError::Unavailable(_)) => (Some(Refusal::Unavailable), policy.outage_ttl()),
                     // Its waiters ask again, each inside its own time.
-                    WakeError::Transitioning | WakeError::Gone(_) => (None, Duration::ZERO),
+                    Some(WakeError::Transitioning | WakeError::Gone(_)) | None => (None, Duration::ZERO),
                 };
                 if let Some(refusal) = refusal {
                     let ttl = if changed { Duration::ZERO } else { ttl };
@@ -313,7 +319,7 @@ impl Entry {
             }
         };
         landed.bell.ring(ending);
-        std::mem::replace(&mut resuming.any, Bell::new()).ring(Ending::Told);
+        resuming.next_any().ring(Ending::Told);
         if resuming.flights.is_empty()
             && let State::Resuming(Resuming { asleep, changed, .. }) = std::mem::take(&mut self.state)
         {

@@ -11,10 +11,11 @@ use super::{
     history::outcome_word,
     ports::{Catalog, CatalogError, Located, Resumer, Wake, WakeError},
     resolver::{Ask, Resolver, Trigger},
+    turns::Turn,
 };
 use crate::{
-    telemetry::traces::Cause,
-    types::{Placement, SandboxId},
+    telemetry::{metrics::Gauged, traces::Cause},
+    types::{ClientNet, Placement, SandboxId},
 };
 
 /// First pause after "still transitioning"; it doubles up to the longest.
@@ -32,23 +33,33 @@ pub(super) fn start<C: Catalog, R: Resumer>(
     let landing = |flight| Landing { resolver: resolver.clone(), sandbox: sandbox.clone(), flight, landed: false };
     match launch {
         Launch::Locate { flight } => {
-            resolver.control.spawn(locate(landing(flight)));
+            let client = ask.map(|ask| ask.client);
+            resolver.control.spawn(locate(landing(flight), client));
         }
         Launch::Resume { flight, sleep, bell } => {
             let landing = landing(flight);
             // Only a want launches a wake.
             let Some(ask) = ask else { return };
             let wake = Wake { id: sandbox.clone(), credentials: ask.credentials.clone(), sleep };
-            resolver.control.spawn(resume(landing, wake, bell, (ask.trigger)()));
+            let flight = WakeFlight { wake, bell, trigger: (ask.trigger)(), client: ask.client };
+            resolver.control.spawn(resume(landing, flight));
         }
     }
 }
 
-async fn locate<C: Catalog, R: Resumer>(landing: Landing<C, R>) {
+/// What is known of a wake from the request that caused it.
+struct WakeFlight {
+    wake: Wake,
+    bell: Bell,
+    trigger: Trigger,
+    client: ClientNet,
+}
+
+async fn locate<C: Catalog, R: Resumer>(landing: Landing<C, R>, client: Option<ClientNet>) {
     let Landing { resolver, sandbox, flight, .. } = &landing;
     let flight = *flight;
     let call = async {
-        let _turn = resolver.lookups.acquire().await;
+        let _turn = resolver.lookups.take(client).await;
         resolver.catalog.locate(sandbox).await
     };
     let limit = resolver.limits.load().lookup_timeout;
@@ -67,28 +78,48 @@ async fn locate<C: Catalog, R: Resumer>(landing: Landing<C, R>) {
     landing.land(Event::Located { flight, outcome: outcome.map_err(|_| ()) });
 }
 
-async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake: Wake, bell: Bell, trigger: Trigger) {
+async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake_flight: WakeFlight) {
     let Landing { resolver, flight, .. } = &landing;
-    let flight = *flight;
-    let started = Instant::now();
+    let (flight, WakeFlight { wake, bell, trigger, .. }) = (*flight, &wake_flight);
+    let mut started = None;
     let mut pause = FIRST_PAUSE;
-    let outcome = loop {
-        let outcome = call(resolver, &wake, trigger.cause.as_ref()).await;
+    let (outcome, took) = loop {
+        let Some(turn) = turn(resolver, &wake_flight).await else {
+            return landing.land(Event::NotAsked { flight });
+        };
+        // Waiting for a turn says nothing of how long a wake takes.
+        let started = *started.get_or_insert_with(Instant::now);
+        let outcome = call(resolver, wake, trigger.cause.as_ref()).await;
+        drop(turn);
         let again = matches!(outcome, Err(WakeError::Transitioning))
             && started.elapsed() + pause < resolver.limits.load().hold_timeout;
         if !again {
-            break outcome;
+            break (outcome, started.elapsed());
         }
         bell.transitioning();
         // Jittered, so that proxies that saw the same transition do not ask in step.
         sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     };
-    let took = started.elapsed();
     if resolver.resumer.wakes() {
-        tell(&wake, &trigger, bell.waiting(), &outcome, took);
+        tell(wake, trigger, bell.waiting(), &outcome, took);
+    }
+    if outcome.is_ok() {
+        resolver.usual.took(took);
     }
     landing.land(Event::Resumed { flight, outcome, took });
+}
+
+/// Waits until it may ask; `None` if there is no reason to any more.
+async fn turn<C: Catalog, R: Resumer>(resolver: &Resolver<C, R>, flight: &WakeFlight) -> Option<Turn> {
+    let _queued = Gauged::new(&resolver.metrics.queued_wakes);
+    let turn = tokio::select! {
+        biased;
+        () = flight.bell.abandoned() => None,
+        turn = resolver.wakes.take(Some(flight.client)) => Some(turn),
+    };
+    // Switched off while it waited.
+    turn.filter(|_| resolver.suspended_for().is_none())
 }
 
 async fn call<C: Catalog, R: Resumer>(

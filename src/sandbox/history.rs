@@ -143,6 +143,7 @@ enum News {
     Located(Cause),
     Resumed(Cause, Duration),
     Lost,
+    NotAsked,
     NotThere(Generation, Cause),
     Changed,
     Forget,
@@ -155,6 +156,7 @@ impl News {
             Event::Located { outcome, .. } => Self::Located(Cause::of_lookup(outcome)),
             Event::Resumed { outcome, took, .. } => Self::Resumed(Cause::of_wake(outcome), *took),
             Event::Lost { .. } => Self::Lost,
+            Event::NotAsked { .. } => Self::NotAsked,
             Event::NotThere { generation, finding } => Self::NotThere(*generation, Cause::of_finding(*finding)),
             Event::Changed => Self::Changed,
             Event::Forget => Self::Forget,
@@ -188,8 +190,9 @@ impl News {
             Self::Located(cause) if landed => Some((What::LookupEnded, *cause)),
             Self::Resumed(cause, _) if landed => Some((What::WakeEnded, *cause)),
             Self::Lost if landed && before.phase == Phase::Resuming => Some((What::WakeEnded, Cause::Lost)),
+            Self::NotAsked if landed => Some((What::WakeEnded, Cause::NotAsked)),
             Self::Lost if landed => Some((What::LookupEnded, Cause::Lost)),
-            Self::Located(_) | Self::Resumed(..) | Self::Lost => None,
+            Self::Located(_) | Self::Resumed(..) | Self::Lost | Self::NotAsked => None,
             // Of another life it is stale news.
             Self::NotThere(generation, cause) => {
                 (before.generation == Some(*generation)).then_some((What::NotThere, *cause))

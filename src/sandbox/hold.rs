@@ -11,6 +11,7 @@ use crate::types::CredentialDigest;
 #[derive(Debug)]
 pub(crate) struct Hold {
     left: Duration,
+    budget: Duration,
     /// The caller's credentials, digested when first needed.
     pub(super) digest: OnceCell<CredentialDigest>,
     /// Wakes that this request saw succeed.
@@ -33,6 +34,7 @@ impl Hold {
     pub(crate) fn new(budget: Duration) -> Self {
         Self {
             left: budget,
+            budget,
             digest: OnceCell::new(),
             wakes: 0,
             transitioning: false,
@@ -46,8 +48,13 @@ impl Hold {
     /// The same request, while its exchange is under way: a whole budget again, but no more wakes, or one
     /// that stays open would wake its sandbox for ever.
     pub(crate) fn renew(&mut self, budget: Duration) {
-        self.left = budget;
+        (self.left, self.budget) = (budget, budget);
         self.beside = true;
+    }
+
+    /// Whether it was too little from the beginning for something that takes so long; what operators gave is enough.
+    pub(super) fn is_short_of(&self, time: Duration, given: Duration) -> bool {
+        self.budget < time.min(given)
     }
 
     /// When a request that is held from `now` on has waited enough.

@@ -13,10 +13,13 @@ mod held;
 mod history;
 mod hold;
 mod lease;
+mod leave;
 pub mod ports;
 mod resolver;
 mod slot;
 mod table;
+mod turns;
+mod usual;
 mod view;
 
 pub(crate) use self::{

@@ -4,22 +4,28 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use tokio::{runtime::Handle, sync::Semaphore, time::Instant};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep_until},
+};
 
 use super::{
-    bell::{Rung, Ticket},
+    bell::{Ending, Place, Rung, Ticket},
     entry::{Act, Answer, Event, Finding, Phase, Policy, Want},
     flight,
-    held::Held,
+    held::{Held, Seat},
     hold::Hold,
     lease::Lease,
+    leave::{Leave, Warden},
     ports::{Catalog, CatalogError, Resumer},
     table::{By, Table},
+    turns::Turns,
+    usual::Usual,
     view::{Page, Summary, View},
 };
 use crate::{
     telemetry::{Metrics, traces::Cause},
-    types::{Credentials, Denial, Generation, Reason, Route, SandboxId},
+    types::{ClientNet, Credentials, Denial, Generation, Reason, Route, SandboxId},
 };
 
 #[cfg(test)]
@@ -31,6 +37,14 @@ pub(crate) struct Limits {
     pub(crate) policy: Policy,
     pub(crate) max_entries: usize,
     pub(crate) max_held: usize,
+    /// The same per client; 0 = no bound.
+    pub(crate) max_held_per_client: usize,
+    /// Wake calls at once.
+    pub(crate) max_concurrent: usize,
+    /// Held requests let through per sandbox and second after its wake; 0 = all at once.
+    pub(crate) release_rate: u32,
+    /// Wakes that one client may cause in any minute; 0 = no bound.
+    pub(crate) max_wakes_per_minute: usize,
     /// The longest that one request is held.
     pub(crate) hold_timeout: Duration,
     /// One lookup.
@@ -49,7 +63,10 @@ pub(crate) struct Resolver<C, R> {
     /// Where flights run, so that a client that leaves cancels nothing for the others.
     pub(super) control: Handle,
     held: Held,
-    pub(super) lookups: Arc<Semaphore>,
+    pub(super) lookups: Arc<Turns>,
+    pub(super) wakes: Arc<Turns>,
+    pub(super) warden: Warden,
+    pub(super) usual: Usual,
 }
 
 /// Who asks, for the line that a wake leaves in the log, and for its span.
@@ -65,6 +82,11 @@ pub(crate) struct Trigger {
 pub(crate) struct Ask<'a> {
     pub(crate) sandbox: &'a SandboxId,
     pub(crate) credentials: &'a Credentials,
+    pub(crate) client: ClientNet,
+    /// Whether it may cause a wake, as far as its own wishes and the operator's rules go. It joins one in any case.
+    pub(crate) wakes: bool,
+    /// How long it waits for a wake before it is told that one is under way; `None`: as long as it may be held.
+    pub(crate) patience: Option<Duration>,
     /// Called when the request causes a wake.
     pub(crate) trigger: &'a dyn Fn() -> Trigger,
     /// It has been to the place that is known, in vain.
@@ -88,6 +110,12 @@ pub(crate) enum Unresolved {
     Unavailable,
     #[error("too many requests are held")]
     TooManyHeld,
+    #[error("an operator switched waking off")]
+    Suspended(Duration),
+    #[error("the client caused as many wakes as it may")]
+    TooManyWakes(Duration),
+    #[error("it is being woken, and the request does not wait for that")]
+    Waking,
     #[error("still transitioning at the end of the hold time")]
     StillTransitioning,
     #[error("not there at the end of the hold time")]
@@ -105,6 +133,8 @@ impl From<super::entry::Refusal> for Unresolved {
             Refusal::Exhausted(message) => Self::Exhausted(message),
             Refusal::Unavailable => Self::Unavailable,
             Refusal::TooManyHeld => Self::TooManyHeld,
+            Refusal::Suspended(left) => Self::Suspended(left),
+            Refusal::TooManyWakes(left) => Self::TooManyWakes(left),
             Refusal::Restless => Self::Restless,
         }
     }
@@ -115,16 +145,20 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         let lease = Lease::new(metrics.catalog_push_up.clone());
         let table = Arc::new(Table::new(limits.policy.clone(), limits.max_entries, lease));
         catalog.tell(table.clone());
-        let held = Held::new(limits.max_held, metrics.held_requests.clone());
-        let lookups = Arc::new(Semaphore::new(MAX_LOOKUPS));
-        let limits = ArcSwap::from_pointee(limits);
-        Arc::new(Self { table, catalog, resumer, limits, metrics, control, held, lookups })
+        let held = Held::new(limits.max_held, limits.max_held_per_client, metrics.held_requests.clone());
+        let (lookups, wakes) = (Turns::new(MAX_LOOKUPS), Turns::new(limits.max_concurrent));
+        let warden = Warden::default();
+        warden.set_max_per_minute(limits.max_wakes_per_minute);
+        let (limits, usual) = (ArcSwap::from_pointee(limits), Usual::new());
+        Arc::new(Self { table, catalog, resumer, limits, metrics, control, held, lookups, wakes, warden, usual })
     }
 
     /// From now on these hold: for requests that begin to wait and for calls that begin.
     pub(crate) fn adjust(&self, limits: Limits) {
         self.table.adjust(limits.policy.clone(), limits.max_entries);
-        self.held.set_max(limits.max_held);
+        self.held.set_max(limits.max_held, limits.max_held_per_client);
+        self.wakes.set_max(limits.max_concurrent);
+        self.warden.set_max_per_minute(limits.max_wakes_per_minute);
         self.limits.store(limits.into());
     }
 
@@ -149,8 +183,14 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
     ) -> Result<Arc<Route>, Unresolved> {
         let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
         let deadline = hold.deadline(Instant::now());
+        let leave = || match self.resumer.wakes() {
+            true => self.warden.leave(ask.client, ask.wakes, Instant::now()),
+            // Nobody is woken anyway: the resumer says what to tell.
+            false => Ok(()),
+        };
+        let mut told = None;
         let outcome = loop {
-            seat = seat.or_else(|| self.held.take_seat());
+            seat = seat.or_else(|| self.held.take_seat(ask.client));
             let want = Want {
                 credentials: ask.credentials,
                 digest: &hold.digest,
@@ -158,6 +198,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 room: seat.is_some(),
                 parked: place.is_some(),
                 may_wake: hold.may_wake(),
+                leave: Leave(&leave),
                 doubts: ask.doubts,
             };
             let Some(act) = self.table.apply(ask.sandbox, Event::Wanted(want), Instant::now()) else {
@@ -172,18 +213,97 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             };
             place = place.or_else(|| ticket.place.take());
             hold.begin(ticket.for_wake);
-            match ticket.wait(deadline).await {
-                Rung::Landed(ending) => hold.saw(ending),
-                Rung::TooLate if ticket.transitioning() || hold.transitioning => {
-                    break Err(Unresolved::StillTransitioning);
+            if let Some(patience) = ask.patience.filter(|_| ticket.for_wake) {
+                told = told.or_else(|| Some(Instant::now() + patience));
+            }
+            let until = told.map_or(deadline, |told| told.min(deadline));
+            match ticket.wait(until).await {
+                Rung::Landed(ending) => {
+                    hold.saw(ending);
+                    if ending == Ending::Woken {
+                        self.let_through(ticket, deadline).await;
+                    }
                 }
-                Rung::TooLate if ticket.for_wake => break Err(Unresolved::HoldTimeout),
-                // Nobody is being woken: the catalog does not answer.
-                Rung::TooLate => break Err(Unresolved::Unavailable),
+                Rung::TooLate => break Err(self.too_late(ticket, hold, until < deadline)),
             }
         };
+        if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout)) {
+            self.leave_behind(seat, place, ticket);
+        }
         hold.end();
         outcome
+    }
+
+    /// What a request is told that waits no longer. `early`: it could have.
+    fn too_late(&self, ticket: &Ticket, hold: &Hold, early: bool) -> Unresolved {
+        let limits = self.limits.load();
+        if early {
+            Unresolved::Waking
+        } else if ticket.transitioning() || hold.transitioning {
+            Unresolved::StillTransitioning
+        } else if ticket.for_wake || hold.is_short_of(limits.lookup_timeout, limits.hold_timeout) {
+            Unresolved::HoldTimeout
+        } else {
+            // Nobody is being woken: the catalog does not answer.
+            Unresolved::Unavailable
+        }
+    }
+
+    /// Waits for a request's turn to go to a sandbox just woken; that comes with its deadline at the latest.
+    async fn let_through(&self, ticket: &Ticket, deadline: Instant) {
+        let rate = self.limits.load().release_rate;
+        if rate > 0 {
+            let turn = Duration::from_secs(1).mul_f64(f64::from(ticket.go()) / f64::from(rate));
+            sleep_until((Instant::now() + turn).min(deadline)).await;
+        }
+    }
+
+    /// A wake that somebody was told of goes on, also one that still waits for its turn: something stays behind in
+    /// the request's place, and is counted as held like it.
+    fn leave_behind(&self, seat: Option<Seat>, place: Option<Place>, ticket: Option<Ticket>) {
+        let Some(mut ticket) = ticket else { return };
+        let until = Instant::now() + self.limits.load().call_timeout;
+        self.control.spawn(async move {
+            let _counted = (seat, place);
+            ticket.wait(until).await;
+        });
+    }
+
+    /// How long a wake usually takes.
+    pub(crate) fn usual_wake(&self) -> Duration {
+        self.usual.get()
+    }
+
+    /// For how long an operator wants nothing to be woken yet; `None`: all is as usual.
+    pub(crate) fn suspended_for(&self) -> Option<Duration> {
+        self.warden.switch().off_for(Instant::now())
+    }
+
+    /// Nothing is woken from now on, for so long; `None`: everything is again. Calls under way go on.
+    pub(crate) fn suspend(self: &Arc<Self>, time: Option<Duration>) {
+        let switch = self.warden.switch();
+        let Some(time) = time else {
+            if switch.turn_on() {
+                self.wakes_again();
+            }
+            return;
+        };
+        let until = Instant::now() + time;
+        switch.turn_off(until);
+        self.metrics.wakes_suspended.set(1.0);
+        tracing::warn!(seconds = time.as_secs(), "waking is switched off: what sleeps is 503");
+        let this = self.clone();
+        self.control.spawn(async move {
+            sleep_until(until).await;
+            if this.warden.switch().end(until) {
+                this.wakes_again();
+            }
+        });
+    }
+
+    fn wakes_again(&self) {
+        self.metrics.wakes_suspended.set(0.0);
+        tracing::warn!("waking is switched on again");
     }
 
     /// The place of this generation does not have the sandbox, or nobody listens on the port: it is looked

@@ -189,6 +189,7 @@ mod tests {
     use crate::{
         sandbox::{
             entry::{Answer, Launch, Want},
+            leave::Leave,
             ports::{Located, Sleep},
         },
         types::{Credentials, Node, Placement, Port, Reason},
@@ -225,6 +226,7 @@ mod tests {
             room: true,
             parked: false,
             may_wake: true,
+            leave: Leave::GIVEN,
             doubts: false,
         };
         table.apply(id, Event::Wanted(want), now).expect("a want always acts")

@@ -98,7 +98,7 @@ fn nothing_written_means_the_defaults() {
     for file in ["", "\n", "# only a comment", "[server]\n[catalog.rest]\n", "\u{feff}"] {
         let config = load(file, &[]).config;
         assert_eq!(config.grace(), secs(86_417));
-        let Config { server, health, admin, catalog, cache, resume, upstream, shutdown, otlp, log } = config;
+        let Config { server, health, admin, catalog, cache, resume, upstream, shutdown, otlp, log, wake } = config;
         assert_eq!((shutdown.drain_delay, shutdown.drain_timeout), (secs(15), secs(86_400)));
         assert_eq!(server.listen, ["0.0.0.0:3002".parse().expect("address")]);
         assert_eq!((server.workers, server.default_port), (0, None));
@@ -114,6 +114,10 @@ fn nothing_written_means_the_defaults() {
         let Resumer::Grpc(grpc) = resume.resumer else { panic!("{resume:?}") };
         assert_eq!((grpc.address.as_str(), grpc.tls, grpc.oauth.is_none()), ("127.0.0.1:5009", false, true));
         assert_eq!((resume.max_held, resume.max_held_per_sandbox), (10_000, 2000));
+        assert_eq!((resume.max_held_per_client, resume.max_concurrent, resume.release_rate), (0, 256, 0));
+        assert!(wake.health_probe && wake.answer_preflight && wake.page_after.is_none());
+        assert!(wake.ignore_paths.is_empty() && wake.ignore_user_agents.is_empty());
+        assert_eq!(wake.max_per_client_per_minute, 0);
         assert_eq!((upstream.mode, upstream.protocol), (Mode::Node, UpstreamProtocol::Auto));
         assert_eq!(upstream.response_header_timeout, None);
         assert!(upstream.rewrite_shared_host && !upstream.allow_loopback);
@@ -342,6 +346,8 @@ fn odd_choices_are_warned_of() {
         ("upstream = { mode = 'direct', address = '{node}:80' }", "no {port}"),
         ("server.trusted_proxies = ['0.0.0.0/0']", "forge"),
         ("resume.max_held = 10", "max_held_per_sandbox"),
+        ("resume.max_held_per_client = 10", "all clients are one"),
+        ("wake.max_per_client_per_minute = 10", "all clients are one"),
     ] {
         let warnings = load(file, &[]).warnings;
         assert!(warnings.iter().any(|warning| warning.contains(want)), "{file}: {warnings:?}");

@@ -60,6 +60,9 @@ async fn the_configuration_chooses_the_adapter() {
         call_timeout: Duration::from_mins(2),
         max_held: 10,
         max_held_per_sandbox: 10,
+        max_held_per_client: 0,
+        max_concurrent: 10,
+        release_rate: 0,
     };
     assert!(matches!(AnyResumer::new(&settings, &Handle::current()), Ok(AnyResumer::None)));
     settings.resumer = config::Resumer::Rest(config::RestResume {

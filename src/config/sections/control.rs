@@ -81,6 +81,9 @@ fn resume(mut table: Table<'_>, waker: Waker, node_pointer: String) -> Resume {
     let call_timeout = table.text("call_timeout", "120s", kinds::positive);
     let max_held = table.integer("max_held", 10_000, 1..=MANY);
     let max_held_per_sandbox = table.integer("max_held_per_sandbox", 2000, 1..=MANY);
+    let max_held_per_client = table.integer("max_held_per_client", 0, 0..=MANY);
+    let max_concurrent = table.integer("max_concurrent", 256, 1..=MANY);
+    let release_rate = table.integer("release_rate", 0, 0..=1_000_000);
     let grpc = grpc(table.table("grpc", waker == Waker::Grpc));
     let mut rest = table.table("rest", waker == Waker::Rest);
     let rest = RestResume {
@@ -94,7 +97,16 @@ fn resume(mut table: Table<'_>, waker: Waker, node_pointer: String) -> Resume {
         Waker::Grpc => Resumer::Grpc(grpc),
         Waker::Rest => Resumer::Rest(rest),
     };
-    Resume { resumer, hold_timeout, call_timeout, max_held, max_held_per_sandbox }
+    Resume {
+        resumer,
+        hold_timeout,
+        call_timeout,
+        max_held,
+        max_held_per_sandbox,
+        max_held_per_client,
+        max_concurrent,
+        release_rate,
+    }
 }
 
 fn grpc(mut table: Table<'_>) -> GrpcResume {

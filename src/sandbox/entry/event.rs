@@ -8,6 +8,7 @@ use crate::{
     sandbox::{
         bell::{Bell, Ticket},
         lease::{Former, Term},
+        leave::Leave,
         ports::{Located, Sleep, WakeError},
     },
     types::{CredentialDigest, Credentials, Denial, Generation, Placement, Reason, Route},
@@ -95,6 +96,8 @@ pub(crate) struct Want<'a> {
     pub(crate) parked: bool,
     /// Whether it may still join or cause a wake.
     pub(crate) may_wake: bool,
+    /// Whether it may cause one now; asked only where it would.
+    pub(crate) leave: Leave<'a>,
     /// It has found the place empty: a place that is being asked about because of that is not for it.
     pub(crate) doubts: bool,
 }
@@ -148,6 +151,8 @@ pub(crate) enum Event<'a> {
     Resumed { flight: FlightId, outcome: Result<Placement, WakeError>, took: Duration },
     /// A flight ended without telling how (it panicked).
     Lost { flight: FlightId },
+    /// A wake ended before anybody was asked: nobody waited for it any more, or nothing may be woken now.
+    NotAsked { flight: FlightId },
     /// The place of this generation does not have it, or its port.
     NotThere { generation: Generation, finding: Finding },
     /// The catalog says that something about it changed.
@@ -164,6 +169,10 @@ pub(crate) enum Refusal {
     Exhausted(Arc<str>),
     Unavailable,
     TooManyHeld,
+    /// Nothing is woken now, for so long.
+    Suspended(Duration),
+    /// Its client caused as many wakes as it may; it may cause the next in this time.
+    TooManyWakes(Duration),
     /// It was woken for this request as often as it may be, and was gone again each time.
     Restless,
 }

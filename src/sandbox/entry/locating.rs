@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{At, Doubt, FlightId, Known, Launch, Policy, Step};
 use crate::{
     sandbox::{
-        bell::{Bell, Ticket},
+        bell::{Bell, Exit, Ticket},
         lease::Term,
     },
     types::Route,
@@ -44,7 +44,7 @@ impl Locating {
             flight,
             term: step.term,
             since,
-            bell: Bell::new(),
+            bell: Bell::new(Exit::default()),
             known,
             doubt,
             overtaken: false,

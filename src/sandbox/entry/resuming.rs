@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{Act, Answer, FlightId, Fresh, Launch, Refusal, Step, Want};
 use crate::{
     sandbox::{
-        bell::{Bell, Ending},
+        bell::{Bell, Ending, Exit},
         lease::Term,
         ports::Sleep,
     },
@@ -32,7 +32,7 @@ pub(crate) struct Asleep {
 pub(crate) struct Resuming {
     pub(crate) asleep: Asleep,
     pub(crate) flights: Vec<WakeFlight>,
-    /// Rings when any flight lands: for those who found no flight free.
+    /// Rings when any flight lands: for those who found no flight free, or may not start one.
     pub(crate) any: Bell,
     pub(crate) changed: bool,
 }
@@ -63,6 +63,17 @@ impl Asleep {
 }
 
 impl Resuming {
+    /// Nothing is in flight yet.
+    pub(crate) fn new(asleep: Asleep) -> Self {
+        Self { asleep, flights: Vec::with_capacity(1), any: Bell::new(Exit::default()), changed: false }
+    }
+
+    /// The one for whoever waits for the next flight, and the one before, which is to be rung.
+    pub(crate) fn next_any(&mut self) -> Bell {
+        let next = self.any.another();
+        std::mem::replace(&mut self.any, next)
+    }
+
     pub(crate) fn wanted(&mut self, want: Want<'_>, room: bool, step: Step) -> Act {
         if let Err(refusal) = self.asleep.admits(want) {
             return Act::refuse(refusal);
@@ -74,7 +85,9 @@ impl Resuming {
             return Act::answer(Answer::Park(flight.bell.ticket().for_wake()));
         }
         let mut young = self.flights.iter().map(|flight| flight.since + OVERDUE).filter(|overdue| *overdue > step.now);
-        if self.flights.len() < MAX_FLIGHTS_EVER && young.clone().count() < MAX_FLIGHTS {
+        let free = self.flights.len() < MAX_FLIGHTS_EVER && young.clone().count() < MAX_FLIGHTS;
+        // Whoever may not start one gains from one that is under way.
+        if free && want.leave.ask().is_ok() {
             return self.take_off(want, step);
         }
         let recheck = young.by_ref().min();
@@ -83,7 +96,7 @@ impl Resuming {
 
     pub(crate) fn take_off(&mut self, want: Want<'_>, step: Step) -> Act {
         let flight = FlightId(step.serial);
-        let bell = Bell::new();
+        let bell = self.any.another();
         let ticket = bell.ticket().for_wake();
         let launch = Launch::Resume { flight, sleep: self.asleep.sleep.clone(), bell: bell.clone() };
         self.flights.push(WakeFlight { flight, digest: want.digest(), bell, since: step.now, term: step.term });

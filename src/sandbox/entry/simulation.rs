@@ -2,13 +2,16 @@
 //! flights are in the air, who waits for which bell, what the control plane said and when. After every
 //! event the invariants of the state machine must hold.
 
-use std::{cell::OnceCell, collections::VecDeque};
+use std::{
+    cell::{Cell, OnceCell},
+    collections::VecDeque,
+};
 
 use fastrand::Rng;
 
 use super::*;
 use crate::{
-    sandbox::{bell::Ticket, history::History, ports::Sleep},
+    sandbox::{bell::Ticket, history::History, leave::Leave, ports::Sleep},
     types::{Access, CredentialDigest, Credentials, Denial, Node, Port, Secret},
 };
 
@@ -127,6 +130,18 @@ impl World {
         let digest = OnceCell::new();
         let room = self.rng.u8(..20) > 0;
         let may_wake = wakes < 2;
+        let leave = match self.rng.u8(..10) {
+            0 => Err(Refusal::Gone(Reason::NotWoken)),
+            1 => Err(Refusal::Suspended(Duration::from_secs(1))),
+            2 => Err(Refusal::TooManyWakes(Duration::from_secs(1))),
+            _ => Ok(()),
+        };
+        let asked = Cell::new(false);
+        let give = || {
+            asked.set(true);
+            leave.clone()
+        };
+        let rested = matches!(&self.entry.state, State::Unknown | State::Asleep(_) | State::Gone(..));
         let (held, parked) = (self.entry.held(), before.is_some());
         let act = self.apply(Event::Wanted(Want {
             credentials: &credentials,
@@ -135,12 +150,14 @@ impl World {
             room,
             parked,
             may_wake,
+            leave: Leave(&give),
             doubts: false,
         }));
         if matches!(act.launch, Some(Launch::Resume { .. }))
             && let Some(Flying::Wake { digest: of, .. }) = self.flying.last_mut()
         {
             *of = credentials.digest();
+            assert!(asked.get() && leave.is_ok(), "a wake without leave");
             assert!(may_wake, "a wake for a request that had its share");
             assert!(!(self.told_locks && caller != 0), "a wake for a wrong token");
         }
@@ -161,6 +178,13 @@ impl World {
                 let exhausted = matches!(refusal, Refusal::Exhausted(_));
                 assert!(caller != 0 || exhausted, "the right token was denied");
             }
+            Answer::Refuse(refusal @ (Refusal::Suspended(_) | Refusal::TooManyWakes(_))) => {
+                assert!(asked.get() && Err(refusal) == leave, "refused leave that it had");
+                assert!(rested, "it could have joined a wake");
+            }
+            Answer::Refuse(Refusal::Gone(Reason::NotWoken)) => {
+                assert!(rested && leave == Err(Refusal::Gone(Reason::NotWoken)), "not woken for want of leave");
+            }
             Answer::Refuse(Refusal::Restless) => assert!(!may_wake),
             Answer::Refuse(Refusal::Unavailable) => assert!(self.outages, "unavailable without an outage"),
             Answer::Refuse(Refusal::Gone(_)) => {}
@@ -177,6 +201,10 @@ impl World {
         match self.flying.swap_remove(at) {
             Flying::Lookup { flight, .. } | Flying::Wake { flight, .. } if lost => {
                 self.apply(Event::Lost { flight });
+            }
+            // Nobody waits for it any more, or waking was switched off.
+            Flying::Wake { flight, .. } if self.rng.u8(..8) == 0 => {
+                self.apply(Event::NotAsked { flight });
             }
             Flying::Lookup { flight, epoch, launched } => {
                 let outcome = self.lookup_outcome(epoch);
@@ -256,6 +284,7 @@ impl World {
             Event::Resumed { flight: nobody, outcome: Ok(placement), took: Duration::ZERO },
             Event::Resumed { flight: nobody, outcome: Err(WakeError::Gone(Reason::Killed)), took: Duration::ZERO },
             Event::Lost { flight: nobody },
+            Event::NotAsked { flight: nobody },
             Event::NotThere { generation: Generation(u64::MAX), finding: Finding::Disowned },
         ] {
             self.apply(event);

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use super::{locating::SLOW, *};
 use crate::{
-    sandbox::{lease::Former, ports::Sleep},
+    sandbox::{lease::Former, leave::Leave, ports::Sleep},
     types::{Access, CredentialDigest, Credentials, Denial, Node, Port, Secret},
 };
 
@@ -394,5 +394,6 @@ fn whoever_waited_for_the_lookup_keeps_its_place_before_the_wake() {
 }
 
 fn wanting<'a>(credentials: &'a Credentials, digest: &'a OnceCell<CredentialDigest>, since: Instant) -> Want<'a> {
-    Want { credentials, digest, since, room: true, parked: false, may_wake: true, doubts: false }
+    let leave = Leave::GIVEN;
+    Want { credentials, digest, since, room: true, parked: false, may_wake: true, leave, doubts: false }
 }

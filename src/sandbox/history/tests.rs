@@ -8,6 +8,7 @@ use super::*;
 use crate::{
     sandbox::{
         entry::{Finding, FlightId, Want},
+        leave::Leave,
         ports::{Located, Sleep, WakeError},
     },
     types::{Credentials, Denial, Placement, Port, Reason, Secret},
@@ -51,7 +52,8 @@ impl Life {
 
     fn want_with(&mut self, credentials: &Credentials, room: bool) -> Act {
         let (digest, since) = (OnceCell::new(), self.now);
-        let want = Want { credentials, digest: &digest, since, room, parked: false, may_wake: true, doubts: false };
+        let (parked, may_wake, leave, doubts) = (false, true, Leave::GIVEN, false);
+        let want = Want { credentials, digest: &digest, since, room, parked, may_wake, leave, doubts };
         self.on(Event::Wanted(want))
     }
 

@@ -61,8 +61,12 @@ pub(crate) enum Cause {
     Transitioning,
     // Either.
     Lost,
+    /// A wake for which nobody was asked: nobody waited any more, or nothing may be woken.
+    NotAsked,
     // Why a request is refused.
     TooManyHeld,
+    Suspended,
+    TooManyWakes,
     Restless,
     // A wake or a request.
     Denied,
@@ -95,6 +99,9 @@ impl Cause {
             Self::Ok => "ok",
             Self::Transitioning => "transitioning",
             Self::Lost => "lost",
+            Self::NotAsked => "not_asked",
+            Self::Suspended => "wakes_suspended",
+            Self::TooManyWakes => "too_many_wakes",
             Self::TooManyHeld => "too_many_held",
             Self::Restless => "restless",
             Self::Denied => "denied",
@@ -147,6 +154,8 @@ impl Cause {
             Refusal::Exhausted(_) => Self::Exhausted,
             Refusal::Unavailable => Self::Unavailable,
             Refusal::TooManyHeld => Self::TooManyHeld,
+            Refusal::Suspended(_) => Self::Suspended,
+            Refusal::TooManyWakes(_) => Self::TooManyWakes,
             Refusal::Restless => Self::Restless,
         }
     }

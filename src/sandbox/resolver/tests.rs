@@ -3,6 +3,7 @@
 
 use std::{
     collections::VecDeque,
+    net::IpAddr,
     sync::{Arc, Mutex},
 };
 
@@ -12,7 +13,10 @@ use crate::{
     types::{Node, Placement, Port},
 };
 
+mod leave;
+
 const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
 const HOLD: Duration = Duration::from_secs(50);
 
 enum Told {
@@ -78,6 +82,10 @@ fn resolver(script: &Script) -> Arc<Resolver<Script, Script>> {
         policy,
         max_entries: 100,
         max_held: 100,
+        max_held_per_client: 0,
+        max_concurrent: 8,
+        release_rate: 0,
+        max_wakes_per_minute: 0,
         hold_timeout: HOLD,
         lookup_timeout: 5 * second,
         call_timeout: 120 * second,
@@ -90,7 +98,15 @@ async fn resolve(resolver: &Arc<Resolver<Script, Script>>, hold: &mut Hold) -> R
     let sandbox = SandboxId::new("a").expect("an id");
     let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
     let trigger = || Trigger { client: [127, 0, 0, 1].into(), user_agent: "".into(), path: "/".into(), cause: None };
-    let ask = Ask { sandbox: &sandbox, credentials: &credentials, trigger: &trigger, doubts: false };
+    let ask = Ask {
+        sandbox: &sandbox,
+        credentials: &credentials,
+        client: IpAddr::from([10, 0, 0, 1]).into(),
+        wakes: true,
+        patience: None,
+        trigger: &trigger,
+        doubts: false,
+    };
     resolver.resolve(&ask, hold, Instant::now()).await
 }
 
@@ -204,7 +220,8 @@ async fn after_a_quiet_half_hour_the_wake_is_still_asked_for() {
 async fn a_full_house_refuses_at_once_and_asks_nobody() {
     let script = Script::new([(MS, Told::Hangs)]);
     let resolver = resolver(&script);
-    let seats: Vec<_> = std::iter::from_fn(|| resolver.held.take_seat()).collect();
+    let client = IpAddr::from([10, 0, 0, 1]).into();
+    let seats: Vec<_> = std::iter::from_fn(|| resolver.held.take_seat(client)).collect();
     assert_eq!(seats.len(), 100);
     let start = Instant::now();
     assert_eq!(resolve(&resolver, &mut Hold::new(HOLD)).await.map(drop), Err(Unresolved::TooManyHeld));
@@ -217,7 +234,9 @@ async fn a_full_house_refuses_at_once_and_asks_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_catalog_that_hangs_longer_than_a_request_may_wait_is_an_outage_not_a_slow_wake() {
     let script = Script::new([(MS, Told::Hangs)]);
-    let outcome = resolve(&resolver(&script), &mut Hold::new(Duration::from_secs(1))).await;
+    let resolver = resolver(&script);
+    resolver.adjust(Limits { hold_timeout: SECOND, ..(**resolver.limits.load()).clone() });
+    let outcome = resolve(&resolver, &mut Hold::new(SECOND)).await;
     assert_eq!(outcome.map(drop), Err(Unresolved::Unavailable));
 }
 
@@ -225,7 +244,11 @@ async fn a_catalog_that_hangs_longer_than_a_request_may_wait_is_an_outage_not_a_
 async fn lookups_beyond_the_bound_wait_for_their_turn() {
     let script = Script::new([(MS, Told::Located(Ok(Located::Running(place()))))]);
     let resolver = resolver(&script);
-    let others = resolver.lookups.clone().acquire_many_owned(u32::try_from(MAX_LOOKUPS).expect("small")).await;
+    let mut others = Vec::new();
+    for number in 0..MAX_LOOKUPS {
+        let client = IpAddr::from([10, 1, 0, u8::try_from(number / 2).expect("small")]).into();
+        others.push(resolver.lookups.take(Some(client)).await);
+    }
     let mut hold = Hold::new(HOLD);
     let mut waits = Box::pin(resolve(&resolver, &mut hold));
     assert!(futures_util::poll!(&mut waits).is_pending());

@@ -1,0 +1,146 @@
+//! Who asks, as far as an answer of our own depends on it: what the caller can read, and which page it is a part of.
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Version,
+    header::{
+        ACCEPT, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HOST, ORIGIN, UPGRADE,
+    },
+    request::Parts,
+};
+use hyper::ext::Protocol;
+
+use crate::forward::headers::Marks;
+
+#[cfg(test)]
+mod tests;
+
+/// What most requests do without.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) medium: Medium,
+    /// The site of the page that asks (RFC 6454 §7), as it says.
+    pub(crate) origin: Option<HeaderValue>,
+    pub(crate) preflight: Option<Preflight>,
+    /// The Host that it asked for; only where a page tells it.
+    pub(crate) host: Option<String>,
+}
+
+/// What a caller can read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// By default: programs, and scripts of pages.
+    Json,
+    /// A person.
+    Html,
+    /// HTTP/1.0: a person's tool.
+    Text,
+    /// An upgrade, whose caller hardly looks into a refusal.
+    Brief,
+    /// Connect, one answer.
+    Connect,
+    /// Connect, a stream of this content type.
+    ConnectStream(HeaderValue),
+    /// gRPC or gRPC-Web, of this content type.
+    Grpc(HeaderValue),
+}
+
+/// What a browser asks before it lets a page ask (Fetch §4.8).
+#[derive(Debug)]
+pub(crate) struct Preflight {
+    pub(crate) method: HeaderValue,
+    pub(crate) headers: Option<HeaderValue>,
+}
+
+const CONNECT_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
+const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const REQUESTED_WITH: HeaderName = HeaderName::from_static("x-requested-with");
+
+impl Caller {
+    /// `None`: somebody who reads JSON, and is no page.
+    pub(crate) fn of(head: &Parts, marks: Marks) -> Option<Box<Self>> {
+        let medium = Medium::of(head, marks);
+        let origin = marks.has_origin().then(|| head.headers.get(ORIGIN).cloned()).flatten();
+        if medium == Medium::Json && origin.is_none() {
+            return None;
+        }
+        let preflight = origin.as_ref().filter(|_| head.method == Method::OPTIONS).and_then(|_| {
+            let method = head.headers.get(ACCESS_CONTROL_REQUEST_METHOD)?.clone();
+            Some(Preflight { method, headers: head.headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned() })
+        });
+        let host = (medium == Medium::Html).then(|| host(head));
+        Some(Box::new(Self { medium, origin, preflight, host }))
+    }
+
+    /// Whether a person looks at the answer, who may be told to wait by a page.
+    pub(crate) fn navigates(&self, method: &Method) -> bool {
+        self.medium == Medium::Html && matches!(*method, Method::GET | Method::HEAD)
+    }
+}
+
+impl Medium {
+    /// The table of decisions: the first line that fits.
+    fn of(head: &Parts, marks: Marks) -> Self {
+        let headers = &head.headers;
+        if marks.is_rpc()
+            && let Some(medium) = rpc(headers)
+        {
+            return medium;
+        }
+        if is_upgrade(head) {
+            return Self::Brief;
+        }
+        let of_browser = marks.is_of_browser();
+        if of_browser && headers.contains_key(REQUESTED_WITH) {
+            return Self::Json;
+        }
+        if of_browser && let Some(mode) = headers.get(FETCH_MODE) {
+            return if mode == "navigate" { Self::Html } else { Self::Json };
+        }
+        // Over plain HTTP browsers do not say what they fetch for; only a navigation asks for HTML.
+        let accepts = |what: &str| headers.get_all(ACCEPT).iter().any(|value| lists(value, what));
+        if accepts("application/json") {
+            return Self::Json;
+        }
+        if of_browser && accepts("text/html") {
+            return Self::Html;
+        }
+        if head.version == Version::HTTP_10 { Self::Text } else { Self::Json }
+    }
+}
+
+fn rpc(headers: &HeaderMap) -> Option<Medium> {
+    let content_type = headers.get(CONTENT_TYPE)?;
+    let begins = |with: &str| {
+        let head = content_type.as_bytes().get(..with.len());
+        head.is_some_and(|head| head.eq_ignore_ascii_case(with.as_bytes()))
+    };
+    if begins("application/grpc") {
+        return Some(Medium::Grpc(content_type.clone()));
+    }
+    if begins("application/connect+") {
+        return Some(Medium::ConnectStream(content_type.clone()));
+    }
+    headers.contains_key(CONNECT_VERSION).then_some(Medium::Connect)
+}
+
+/// `h2c` is only another version of the same (RFC 9113 §3.1): whoever asks for it reads what all read.
+fn is_upgrade(head: &Parts) -> bool {
+    let http = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"h2c");
+    head.extensions.get::<Protocol>().is_some() || head.headers.get(UPGRADE).is_some_and(|value| !http(value))
+}
+
+/// Whether `Accept` names this type, and not with a weight of nothing (RFC 9110 §12.4.2).
+fn lists(value: &HeaderValue, what: &str) -> bool {
+    value.as_bytes().split(|byte| *byte == b',').any(|item| {
+        let mut parts = item.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(what.as_bytes()));
+        named && !parts.any(|part| matches!(part, b"q=0" | b"q=0." | b"q=0.0" | b"q=0.00" | b"q=0.000"))
+    })
+}
+
+fn host(head: &Parts) -> String {
+    let own = || head.headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
+    let host = head.uri.authority().map(|authority| authority.as_str().to_owned()).or_else(own).unwrap_or_default();
+    // A name has 253 bytes at most (RFC 1035 §2.3.4); what is longer is none.
+    host.chars().take(260).collect()
+}

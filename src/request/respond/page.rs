@@ -1,0 +1,129 @@
+//! For people: one page for every failure, that says what happened and what to do, and needs nothing but itself.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY},
+};
+
+use super::Own;
+use crate::request::failure::Failure;
+use crate::{request::code::Code, sandbox::Unresolved, types::Reason};
+
+const TEMPLATE: &str = include_str!("page.html");
+const ROBOTS: HeaderName = HeaderName::from_static("x-robots-tag");
+
+/// Soon enough for somebody who looks at it, and seldom enough for a hundred who do.
+const REFRESH: std::ops::RangeInclusive<u64> = 2..=10;
+
+/// The page. `host`: what the browser asked for, as it stands in its address bar.
+pub(super) fn of(own: &Own<'_>, host: &str) -> Bytes {
+    let (title, sign) = headline(own.failure);
+    let refresh = match own.failure.code() {
+        Code::Waking => own.retry_after.map_or(*REFRESH.start(), |after| after.clamp(*REFRESH.start(), *REFRESH.end())),
+        _ => 0,
+    };
+    let mut page = String::with_capacity(TEMPLATE.len() + 1024);
+    let mut rest = TEMPLATE;
+    while let Some((before, after)) = rest.split_once("{{") {
+        page.push_str(before);
+        let Some((name, after)) = after.split_once("}}") else { break };
+        rest = after;
+        match name {
+            "title" => page.push_str(title),
+            "sign" => page.push_str(sign),
+            "message" => page.push_str(&escaped(&own.message)),
+            "refresh" if refresh > 0 => {
+                let _ = write!(page, "<meta http-equiv=\"refresh\" content=\"{refresh}\">\n");
+            }
+            "facts" => facts(&mut page, own, host),
+            "waiting" if refresh > 0 => {
+                let _ = write!(page, "<p class=\"wait\" role=\"status\">This page loads again by itself.</p>\n");
+            }
+            _ => {}
+        }
+    }
+    page.push_str(rest);
+    page.into()
+}
+
+/// What a browser is not to do with it.
+pub(super) fn guard(headers: &mut HeaderMap) {
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(ROBOTS, HeaderValue::from_static("noindex"));
+}
+
+fn facts(page: &mut String, own: &Own<'_>, host: &str) {
+    let mut fact = |name: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = write!(page, "<dt>{name}</dt><dd>{}</dd>\n", escaped(value));
+        }
+    };
+    if let Some((sandbox, port)) = own.target {
+        fact("Sandbox", sandbox.as_str());
+        fact("Port", &port.to_string());
+    }
+    fact("Address", host);
+    let code = match own.failure.reason() {
+        Some(reason) => format!("{} ({reason})", own.meaning.word),
+        None => own.meaning.word.to_owned(),
+    };
+    fact("Error", &format!("{} {code}", own.meaning.status));
+    fact("Request id", own.request_id);
+}
+
+/// What it is in two words, and a sign for it.
+fn headline(failure: &Failure) -> (&'static str, &'static str) {
+    if let Failure::Unresolved(Unresolved::Gone(Reason::AutoResumeOff | Reason::FilesystemOnly | Reason::NotWoken)) =
+        failure
+    {
+        return ("This sandbox is asleep", "☾");
+    }
+    match failure.code() {
+        Code::SandboxNotFound => ("Sandbox not found", "?"),
+        Code::AccessDenied | Code::TrafficTokenMissing | Code::TrafficTokenInvalid => ("Access denied", "✕"),
+        Code::PortClosed => ("Nothing listens on this port", "○"),
+        Code::TooManyHeld | Code::TooManyWakes | Code::TeamLimit | Code::TooManyConnections => ("Limit reached", "≡"),
+        Code::Waking => ("The sandbox is waking up", "☀"),
+        Code::HoldTimeout
+        | Code::StillTransitioning
+        | Code::NodeUnavailable
+        | Code::WakesSuspended
+        | Code::ControlPlaneUnavailable
+        | Code::Draining => ("Not available right now", "…"),
+        Code::UpstreamFailed | Code::UpstreamTimeout => ("The sandbox did not answer", "!"),
+        Code::InvalidHost
+        | Code::MissingHeader
+        | Code::InvalidSandboxId
+        | Code::InvalidPort
+        | Code::InvalidBody
+        | Code::UnknownDomain
+        | Code::MethodNotAllowed
+        | Code::ProtocolNotSupported
+        | Code::CodingNotSupported
+        | Code::InternalRoute => ("This address leads nowhere", "?"),
+    }
+}
+
+/// Text that is only text in HTML, also in a quoted attribute.
+fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains(['&', '<', '>', '"', '\'']) {
+        return text.into();
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped.into()
+}

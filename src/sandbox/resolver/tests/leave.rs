@@ -1,0 +1,236 @@
+//! Who may wake, who waits how long, and in which order.
+
+use tokio::task::LocalSet;
+
+use super::*;
+
+const CLIENT: [u8; 4] = [10, 0, 0, 1];
+
+/// A request for the sandbox of this name.
+struct Request {
+    sandbox: &'static str,
+    client: [u8; 4],
+    wakes: bool,
+    patience: Option<Duration>,
+}
+
+impl Request {
+    fn of(sandbox: &'static str) -> Self {
+        Self { sandbox, client: CLIENT, wakes: true, patience: None }
+    }
+
+    /// Under way, on the clock that is paused.
+    fn send(self, resolver: &Arc<Resolver<Script, Script>>, hold: Duration) -> tokio::task::JoinHandle<Told> {
+        let (resolver, start) = (resolver.clone(), Instant::now());
+        tokio::task::spawn_local(async move {
+            let sandbox = SandboxId::new(self.sandbox).expect("an id");
+            let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
+            let client = IpAddr::from(self.client);
+            let trigger = || Trigger { client, user_agent: "".into(), path: "/".into(), cause: None };
+            let ask = Ask {
+                sandbox: &sandbox,
+                credentials: &credentials,
+                client: client.into(),
+                wakes: self.wakes,
+                patience: self.patience,
+                trigger: &trigger,
+                doubts: false,
+            };
+            let outcome = resolver.resolve(&ask, &mut Hold::new(hold), start).await;
+            (outcome.map(drop), start.elapsed())
+        })
+    }
+
+    async fn ask(self, resolver: &Arc<Resolver<Script, Script>>) -> Told {
+        self.send(resolver, HOLD).await.expect("no panic")
+    }
+}
+
+/// What it was told, and after how long.
+type Told = (Result<(), Unresolved>, Duration);
+
+fn wake_in(time: Duration) -> (Duration, super::Told) {
+    (time, super::Told::Resumed(Ok(place())))
+}
+
+fn with(script: &Script, change: impl FnOnce(&mut Limits)) -> Arc<Resolver<Script, Script>> {
+    let resolver = resolver(script);
+    let mut limits = (**resolver.limits.load()).clone();
+    change(&mut limits);
+    resolver.adjust(limits);
+    resolver
+}
+
+fn held(resolver: &Resolver<Script, Script>) -> usize {
+    let metrics = resolver.metrics.render();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("client_proxy_held_requests "));
+    line.and_then(|count| count.parse().ok()).expect("a gauge")
+}
+
+fn state(resolver: &Resolver<Script, Script>, sandbox: &str) -> String {
+    let view = resolver.view(&SandboxId::new(sandbox).expect("an id")).expect("known");
+    serde_json::to_value(view).expect("JSON")["state"].as_str().expect("a word").to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_does_not_wait_is_told_that_it_wakes_and_the_wake_goes_on() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), wake_in(9 * SECOND)]);
+            let resolver = resolver(&script);
+            let (told, after) = Request { patience: Some(2 * SECOND), ..Request::of("a") }.ask(&resolver).await;
+            assert_eq!((told, after.as_secs()), (Err(Unresolved::Waking), 2));
+            // Something stays in its place until the wake has ended.
+            assert_eq!(held(&resolver), 1);
+            let (told, after) = Request { patience: Some(60 * SECOND), ..Request::of("a") }.ask(&resolver).await;
+            assert_eq!((told, after.as_secs()), (Ok(()), 7));
+            tokio::task::yield_now().await;
+            assert_eq!(held(&resolver), 0);
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_that_waits_for_its_turn_goes_on_for_those_told_of_it_and_not_for_those_who_left() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), wake_in(20 * SECOND), asleep(), asleep(), wake_in(SECOND)]);
+            let resolver = with(&script, |limits| limits.max_concurrent = 1);
+            let first = Request::of("a").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            let leaves = Request::of("b").send(&resolver, HOLD);
+            let told = Request::of("c").send(&resolver, 2 * SECOND);
+            tokio::time::sleep(SECOND).await;
+            leaves.abort();
+            assert_eq!(told.await.expect("no panic").0, Err(Unresolved::HoldTimeout));
+            assert_eq!(first.await.expect("no panic").0, Ok(()));
+            // The next wake is c's; of b nobody is asked.
+            tokio::time::sleep(2 * SECOND).await;
+            script.assert_used_up();
+            assert_eq!(held(&resolver), 0);
+            assert_eq!((state(&resolver, "b"), state(&resolver, "c")), ("asleep".into(), "running".into()));
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_does_not_wake_joins_a_wake_and_starts_none() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), wake_in(3 * SECOND)]);
+            let resolver = resolver(&script);
+            let quiet = || Request { wakes: false, ..Request::of("a") };
+            assert_eq!(quiet().ask(&resolver).await.0, Err(Unresolved::Gone(Reason::NotWoken)));
+            let wakes = Request::of("a").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            let (told, after) = quiet().ask(&resolver).await;
+            assert_eq!((told, after.as_secs()), (Ok(()), 2));
+            assert_eq!(wakes.await.expect("no panic").0, Ok(()));
+            assert_eq!(quiet().ask(&resolver).await.0, Ok(()));
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_wakes_so_many_in_a_minute_and_failures_count() {
+    LocalSet::new()
+        .run_until(async {
+            let denied = (MS, super::Told::Resumed(Err(WakeError::Denied(Denial::Denied))));
+            let script = Script::new([asleep(), denied, asleep(), woken(), asleep(), asleep(), woken(), woken()]);
+            let resolver = with(&script, |limits| limits.max_wakes_per_minute = 2);
+            assert_eq!(Request::of("a").ask(&resolver).await.0, Err(Unresolved::Denied(Denial::Denied)));
+            tokio::time::sleep(20 * SECOND).await;
+            assert_eq!(Request::of("b").ask(&resolver).await.0, Ok(()));
+            let Err(Unresolved::TooManyWakes(left)) = Request::of("c").ask(&resolver).await.0 else { panic!("woken") };
+            assert_eq!(left.as_secs(), 39);
+            assert_eq!(Request { client: [10, 0, 0, 2], ..Request::of("d") }.ask(&resolver).await.0, Ok(()));
+            tokio::time::sleep(40 * SECOND).await;
+            // Known to sleep no longer: asked again.
+            let mut lines = script.0.lock().expect("no panic");
+            lines.push_front(asleep());
+            drop(lines);
+            assert_eq!(Request::of("c").ask(&resolver).await.0, Ok(()));
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_waking_is_switched_off_nothing_is_woken_and_what_waits_for_its_turn_is_told() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), asleep(), wake_in(5 * SECOND), asleep(), woken()]);
+            let resolver = with(&script, |limits| limits.max_concurrent = 1);
+            let first = Request::of("a").send(&resolver, HOLD);
+            let queued = Request::of("b").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            resolver.suspend(Some(10 * SECOND));
+            assert_eq!(first.await.expect("no panic").0, Ok(()), "a call under way goes on");
+            let Err(Unresolved::Suspended(left)) = queued.await.expect("no panic").0 else { panic!("woken") };
+            assert_eq!(left.as_secs(), 5);
+            assert_eq!(resolver.suspended_for().map(|left| left.as_secs()), Some(5));
+            tokio::time::sleep(6 * SECOND).await;
+            assert_eq!(resolver.suspended_for(), None);
+            assert_eq!(Request::of("b").ask(&resolver).await.0, Ok(()), "it is on again by itself");
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_requests_are_let_through_one_by_one_and_none_later_than_its_time() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), wake_in(2 * SECOND)]);
+            let resolver = with(&script, |limits| limits.release_rate = 2);
+            let crowd: Vec<_> = (0..20).map(|_| Request::of("a").send(&resolver, 6 * SECOND)).collect();
+            let mut after = Vec::new();
+            for request in crowd {
+                let (told, time) = request.await.expect("no panic");
+                assert_eq!(told, Ok(()));
+                after.push(time.as_millis() / 500);
+            }
+            after.sort_unstable();
+            // Two a second from the wake on; those whose time is over first go then.
+            assert_eq!(after[..8], [4, 5, 6, 7, 8, 9, 10, 11]);
+            assert!(after[8..].iter().all(|time| *time == 12), "{after:?}");
+            assert_eq!(held(&resolver), 0);
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_holds_so_many_and_another_has_its_own() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), wake_in(2 * SECOND)]);
+            let resolver = with(&script, |limits| limits.max_held_per_client = 2);
+            let own: Vec<_> = (0..2).map(|_| Request::of("a").send(&resolver, HOLD)).collect();
+            tokio::time::sleep(SECOND).await;
+            let (told, after) = Request::of("a").ask(&resolver).await;
+            assert_eq!((told, after), (Err(Unresolved::TooManyHeld), Duration::ZERO));
+            let others = Request { client: [10, 0, 0, 2], ..Request::of("a") }.ask(&resolver).await;
+            assert_eq!(others.0, Ok(()));
+            for request in own {
+                assert_eq!(request.await.expect("no panic").0, Ok(()));
+            }
+            assert!(resolver.held.take_seat(IpAddr::from(CLIENT).into()).is_some());
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_s_own_deadline_is_no_outage_of_the_catalog() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([(3 * SECOND, super::Told::Located(Ok(Located::Running(place()))))]);
+            let resolver = resolver(&script);
+            let (told, after) = Request::of("a").send(&resolver, SECOND).await.expect("no panic");
+            assert_eq!((told, after), (Err(Unresolved::HoldTimeout), SECOND));
+        })
+        .await;
+}
