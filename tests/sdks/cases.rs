@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// No wake and no answer that never comes is waited for longer.
-const SHORT: &str = "resume.hold_timeout = \"300ms\"\nupstream.response_header_timeout = \"300ms\"\n";
+const SHORT: &str = "resume.hold_timeout = \"700ms\"\nupstream.response_header_timeout = \"700ms\"\n";
 
 const FILE: &str = "/files?path=%2Fa";
 
