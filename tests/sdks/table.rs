@@ -63,7 +63,6 @@ impl Table {
     /// wording of ours has an SDK ask again: a probe wakes.
     pub(crate) fn lies_only_where_it_must(&self) {
         let lies = self.lines(|cell| cell.lies().then(|| format!("{} {}", cell.case, cell.language)));
-        let lies: String = lies.iter().map(|(place, operations)| format!("{place} {operations}\n")).collect();
         assert!(lies == LIES, "lies.txt is not this:\n{lies}");
     }
 
@@ -77,15 +76,13 @@ impl Table {
             let _ = writeln!(text, "{case}");
             let here =
                 |cell: &Cell| (cell.case == case).then(|| format!("    {:<11} {:<42}", cell.language, cell.text()));
-            for (what, operations) in self.lines(here) {
-                let _ = writeln!(text, "{what} {operations}");
-            }
+            text += &self.lines(here);
         }
         text
     }
 
-    /// The operations of the cells that are given the same name, under it.
-    fn lines(&self, name: impl Fn(&Cell) -> Option<String>) -> Vec<(String, String)> {
+    /// A line for each name that cells are given: the name, and their operations.
+    fn lines(&self, name: impl Fn(&Cell) -> Option<String>) -> String {
         let mut lines: Vec<(String, String)> = Vec::new();
         for cell in &self.0 {
             let Some(name) = name(cell) else { continue };
@@ -96,6 +93,6 @@ impl Table {
                 None => lines.push((name, cell.operation.to_owned())),
             }
         }
-        lines
+        lines.iter().fold(String::new(), |text, (name, operations)| text + name + " " + operations + "\n")
     }
 }
