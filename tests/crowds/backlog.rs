@@ -89,8 +89,10 @@ async fn overflows_for(rate: usize) -> u64 {
     }
     let before = overflows();
     gate.open();
-    all_well(crowd).await;
+    let statuses = crowd.join_all().await;
     let grown = overflows() - before;
+    println!("let through at {rate}/s, {grown} connections found a queue full");
+    all_well(&statuses);
     assert_eq!((answered.load(SeqCst), count(proxy.health, "client_proxy_wakes_total").await), (CROWD, 1));
     holds(&proxy, 0).await;
     grown

@@ -60,7 +60,7 @@ async fn is_held_in(
     assert!(crowd.try_join_next().is_none(), "none of them was answered before");
     holds(&proxy, all).await;
     gate.open();
-    all_well(crowd).await;
+    all_well(&crowd.join_all().await);
     holds(&proxy, 0).await;
     assert_eq!(node.requests(), all + 2);
     assert_eq!(count(proxy.health, "client_proxy_wakes_total").await, SANDBOXES);

@@ -12,7 +12,7 @@ use crate::{
 };
 
 const SANDBOXES: usize = 10;
-const ACTIONS: usize = 400;
+const ACTIONS: usize = 500;
 
 /// Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014).
 struct Chance(u64);
@@ -134,8 +134,8 @@ fn name(sandbox: usize) -> String {
     format!("s{sandbox}")
 }
 
-async fn nobody_is_forgotten(seed: u64, lines: &str, refused: bool) {
-    let mut lives = Lives::new(seed, lines).await;
+async fn nobody_is_forgotten(seed: u64, bounds: &str, refused: bool) {
+    let mut lives = Lives::new(seed, bounds).await;
     for _ in 0..ACTIONS {
         lives.act().await;
     }
@@ -153,7 +153,7 @@ async fn nobody_is_forgotten(seed: u64, lines: &str, refused: bool) {
 #[tokio::test]
 async fn nobody_is_forgotten_whatever_happens_in_whatever_order() {
     for seed in [1, 2] {
-        nobody_is_forgotten(seed, "resume.hold_timeout = \"400ms\"\n", false).await;
+        nobody_is_forgotten(seed, "resume.hold_timeout = \"50ms\"\n", false).await;
     }
 }
 
