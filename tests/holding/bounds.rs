@@ -108,11 +108,12 @@ async fn whoever_leaves_or_is_answered_frees_the_client_s_place() {
         holds(&world.proxy, "abc", 0).await;
     }
     drop(client);
-    // One that has waited long enough.
-    let mut impatient = begin(proxy, OTHER, "abc").await;
+    // One that is answered.
+    let mut patient = begin(proxy, OTHER, "abc").await;
     holds(&world.proxy, "abc", 1).await;
     gate.open();
-    assert_eq!(impatient.message().await.text(), "hello");
+    assert_eq!(patient.message().await.text(), "hello");
+    drop(patient);
     // Answers of every kind: the place is free before the client can have read one.
     world.control.sandbox("gone").paused("127.0.0.1").always_wakes(Step::gone("killed"));
     world.control.sandbox("down").paused("127.0.0.1").always_wakes(Step::error(500, "down"));
