@@ -34,8 +34,6 @@ pub(crate) enum Medium {
     Html,
     /// HTTP/1.0: a person's tool.
     Text,
-    /// An upgrade, whose caller hardly looks into a refusal.
-    Brief,
     /// Connect, one answer.
     Connect,
     /// Connect, a stream of this content type.
@@ -87,7 +85,7 @@ impl Medium {
             return medium;
         }
         if is_upgrade(head) {
-            return Self::Brief;
+            return Self::Json;
         }
         let of_browser = marks.is_of_browser();
         if of_browser && headers.contains_key(REQUESTED_WITH) {

@@ -10,10 +10,10 @@ use tokio::{
 };
 
 use super::{
-    bell::{Ending, Place, Rung, Ticket},
+    bell::{Ending, Rung, Ticket},
     entry::{Act, Answer, Event, Finding, Phase, Policy, Want},
     flight,
-    held::{Held, Seat},
+    held::Held,
     hold::Hold,
     lease::Lease,
     leave::{Leave, Warden},
@@ -227,8 +227,11 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 Rung::TooLate => break Err(self.too_late(ticket, hold, until < deadline)),
             }
         };
-        if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout)) {
-            self.leave_behind(seat, place, ticket);
+        if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout))
+            && let Some(ticket) = ticket
+        {
+            // Who was told that it wakes finds it awake the next time.
+            ticket.keep(seat);
         }
         hold.end();
         outcome
@@ -256,17 +259,6 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             let turn = Duration::from_secs(1).mul_f64(f64::from(ticket.go()) / f64::from(rate));
             sleep_until((Instant::now() + turn).min(deadline)).await;
         }
-    }
-
-    /// A wake that somebody was told of goes on, also one that still waits for its turn: something stays behind in
-    /// the request's place, and is counted as held like it.
-    fn leave_behind(&self, seat: Option<Seat>, place: Option<Place>, ticket: Option<Ticket>) {
-        let Some(mut ticket) = ticket else { return };
-        let until = Instant::now() + self.limits.load().call_timeout;
-        self.control.spawn(async move {
-            let _counted = (seat, place);
-            ticket.wait(until).await;
-        });
     }
 
     /// How long a wake usually takes.

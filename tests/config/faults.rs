@@ -261,7 +261,7 @@ mode = "sideways"
 workers = -1
 listen = ["0.0.0.0:1", "x", "y"]
 trusted = []
-[wake]
+[wakes]
 [catalog]
 kind = "static"
 static = { "A" = "10.0.0.1", b = "" }
@@ -277,7 +277,7 @@ static = { "A" = "10.0.0.1", b = "" }
             "line 6: server.listen[1]",
             "line 6: server.listen[2]",
             "line 7: server.trusted",
-            "line 8: wake",
+            "line 8: wakes",
             "line 11: catalog.static.A",
             "line 11: catalog.static.b",
             "variable CLIENT_PROXY__LOG__ACCESS: log.access",

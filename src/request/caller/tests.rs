@@ -50,8 +50,8 @@ fn the_caller_is_answered_in_what_it_can_read() {
         (v1, "POST", "content-type: application/json", Medium::Json),
         (v1, "GET", "connect-protocol-version: 1", Medium::Json),
         // Upgrades.
-        (v1, "GET", "connection: upgrade|upgrade: websocket|sec-fetch-mode: websocket", Medium::Brief),
-        (v1, "GET", "connection: upgrade|upgrade: h2c, HTTP2-Settings|accept: */*", Medium::Brief),
+        (v1, "GET", "connection: upgrade|upgrade: websocket|sec-fetch-mode: websocket", Medium::Json),
+        (v1, "GET", "connection: upgrade|upgrade: h2c, HTTP2-Settings|accept: */*", Medium::Json),
         (v1, "GET", "connection: upgrade|upgrade: h2c", Medium::Json),
         // Browsers that say what they fetch for.
         (v2, "GET", "sec-fetch-mode: navigate|accept: text/html", Medium::Html),
