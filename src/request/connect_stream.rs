@@ -1,9 +1,9 @@
 //! An open Connect stream of envd, and how it ends when its sandbox is paused.
 //!
 //! E2B's SDKs take a stream that breaks off for a reason to ask `/health`, which wakes the sandbox that was just
-//! paused; a stream that ends in an error does not make them ask. So a cut is looked into, and where the sandbox is gone
-//! the stream gets its last message. That stands between messages: what came of an unfinished one is kept back, of which
-//! a client can make nothing anyway, unless it is a large one.
+//! paused; a stream that ends in an error does not make them ask. So a cut is looked into, and where the sandbox is
+//! gone the stream gets its last message. That stands between messages: what came of an unfinished one is kept back,
+//! of which a client can make nothing anyway, unless it is a large one.
 
 use std::{
     future::Future,

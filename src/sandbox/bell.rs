@@ -203,7 +203,7 @@ impl Ticket {
         let state = self.state.borrow();
         let mut kept = state.kept();
         if !kept.promised && !kept.asked {
-            kept.seat = seat;
+            kept.seat = seat.map(Seat::left_behind);
         }
         kept.promised = true;
     }

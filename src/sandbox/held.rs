@@ -1,4 +1,4 @@
-//! The bounds on requests held in this process: of all clients, and of one.
+//! The bounds on requests held in this process: of all clients, and of each.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -10,34 +10,34 @@ use std::{
 
 use metrics::Gauge;
 
-use crate::types::ClientNet;
+use crate::{telemetry::metrics::Gauged, types::ClientNet};
 
 pub(crate) struct Held {
     max: AtomicUsize,
     /// 0: no bound.
     max_per_client: AtomicUsize,
     seats: Arc<Seats>,
+    gauge: Gauge,
 }
 
+#[derive(Default)]
 struct Seats {
     taken: AtomicUsize,
-    /// Only of those counted while there was a bound per client.
+    /// Also while there is no bound: one may be set when there is a crowd.
     by_client: Mutex<HashMap<ClientNet, usize>>,
-    gauge: Gauge,
 }
 
 /// One held request, until dropped.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
-    /// Counted as this client's, too.
-    client: Option<ClientNet>,
+    client: ClientNet,
+    gauged: Option<Gauged>,
 }
 
 impl Held {
     /// `max_per_client`: 0 is no bound.
     pub(crate) fn new(max: usize, max_per_client: usize, gauge: Gauge) -> Self {
-        let seats = Seats { taken: AtomicUsize::new(0), by_client: Mutex::default(), gauge };
-        Self { max: max.into(), max_per_client: max_per_client.into(), seats: Arc::new(seats) }
+        Self { max: max.into(), max_per_client: max_per_client.into(), seats: Arc::default(), gauge }
     }
 
     /// From now on so many; who has a seat keeps it.
@@ -48,40 +48,27 @@ impl Held {
 
     /// `None` when all are taken, or all of this client's.
     pub(crate) fn take_seat(&self, client: ClientNet) -> Option<Seat> {
-        let max_per_client = self.max_per_client.load(Relaxed);
-        let counted = (max_per_client > 0).then_some(client);
-        if counted.is_some() && !self.seats.count(client, max_per_client) {
-            return None;
-        }
         let max = self.max.load(Relaxed);
         let free = |taken| (taken < max).then_some(taken + 1);
-        if self.seats.taken.fetch_update(Relaxed, Relaxed, free).is_err() {
-            if let Some(client) = counted {
-                self.seats.uncount(client);
-            }
+        self.seats.taken.fetch_update(Relaxed, Relaxed, free).ok()?;
+        let max_per_client = Some(self.max_per_client.load(Relaxed)).filter(|max| *max > 0);
+        if !self.seats.take_one_of(client, max_per_client.unwrap_or(usize::MAX)) {
+            self.seats.taken.fetch_sub(1, Relaxed);
             return None;
         }
-        self.seats.gauge.increment(1.0);
-        Some(Seat { seats: self.seats.clone(), client: counted })
+        Some(Seat { seats: self.seats.clone(), client, gauged: Some(Gauged::new(&self.gauge)) })
     }
 }
 
 impl Seats {
-    fn count(&self, client: ClientNet, max: usize) -> bool {
+    fn take_one_of(&self, client: ClientNet, max: usize) -> bool {
         let mut by_client = self.by_client();
-        let taken = by_client.entry(client).or_default();
-        let free = *taken < max;
-        *taken += usize::from(free);
-        free
-    }
-
-    fn uncount(&self, client: ClientNet) {
-        if let Entry::Occupied(mut taken) = self.by_client().entry(client) {
-            *taken.get_mut() -= 1;
-            if *taken.get() == 0 {
-                taken.remove();
-            }
+        let taken = by_client.get(&client).copied().unwrap_or(0);
+        let free = taken < max;
+        if free {
+            by_client.insert(client, taken + 1);
         }
+        free
     }
 
     fn by_client(&self) -> MutexGuard<'_, HashMap<ClientNet, usize>> {
@@ -89,12 +76,22 @@ impl Seats {
     }
 }
 
+impl Seat {
+    /// Its request has left; the seat goes on counting for something that it left behind.
+    pub(crate) fn left_behind(mut self) -> Self {
+        self.gauged = None;
+        self
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         self.seats.taken.fetch_sub(1, Relaxed);
-        self.seats.gauge.decrement(1.0);
-        if let Some(client) = self.client {
-            self.seats.uncount(client);
+        if let Entry::Occupied(mut taken) = self.seats.by_client().entry(self.client) {
+            *taken.get_mut() -= 1;
+            if *taken.get() == 0 {
+                taken.remove();
+            }
         }
     }
 }
