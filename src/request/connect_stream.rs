@@ -135,16 +135,14 @@ impl Body for ConnectStream {
                         None
                     }
                 },
-                State::Broken(error) => match this.rest() {
-                    Some(rest) => {
-                        this.state = State::Broken(error);
-                        Some(rest)
-                    }
-                    None => {
+                State::Broken(error) => {
+                    let Some(rest) = this.rest() else {
                         this.state = State::Over { ours: false };
                         return Poll::Ready(Some(Err(error)));
-                    }
-                },
+                    };
+                    this.state = State::Broken(error);
+                    Some(rest)
+                }
                 State::Over { ours } => {
                     this.state = State::Over { ours };
                     return Poll::Ready(None);

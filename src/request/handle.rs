@@ -188,18 +188,14 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
     }
 
     fn answer(&self, failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
-        let answer = match self.preflight(failure, &context) {
-            Some(answer) => {
-                context.answered(answer.status(), Origin::Proxy, "");
-                answer
-            }
-            None => {
-                let answer = respond(failure, context.facts(self.resolver.usual_wake()));
-                tell(failure, &context, answer.status());
-                context.answered(answer.status(), Origin::Proxy, failure.code().meaning().word);
-                answer
-            }
-        };
+        let answer = self.preflight(failure, &context);
+        let error = if answer.is_some() { "" } else { failure.code().meaning().word };
+        let answer = answer.unwrap_or_else(|| {
+            let answer = respond(failure, context.facts(self.resolver.usual_wake()));
+            tell(failure, &context, answer.status());
+            answer
+        });
+        context.answered(answer.status(), Origin::Proxy, error);
         // Whatever of the body was not read is not looked at.
         let (timing, chunked) = (context.server_timing(), context.chunked);
         let answer = if context.asks_for_head() { without_body(answer) } else { answer };

@@ -183,10 +183,12 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
     ) -> Result<Arc<Route>, Unresolved> {
         let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
         let deadline = hold.deadline(Instant::now());
-        let leave = || match self.resumer.wakes() {
-            true => self.warden.leave(ask.client, ask.wakes, Instant::now()),
-            // Nobody is woken anyway: the resumer says what to tell.
-            false => Ok(()),
+        let leave = || {
+            if !self.resumer.wakes() {
+                // Nobody is woken anyway: the resumer says what to tell.
+                return Ok(());
+            }
+            self.warden.leave(ask.client, ask.wakes, Instant::now())
         };
         let mut told = None;
         let outcome = loop {
