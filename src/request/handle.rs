@@ -16,6 +16,7 @@ use http::{
 };
 use http_body::Body as _;
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::{
     Site,
@@ -37,7 +38,7 @@ use crate::{
         Resolver, Unresolved,
         ports::{Catalog, Resumer},
     },
-    telemetry::metrics::Origin,
+    telemetry::{Quiet, metrics::Origin},
     types::{Credentials, Secret},
 };
 
@@ -192,7 +193,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let error = if answer.is_some() { "" } else { failure.code().meaning().word };
         let answer = answer.unwrap_or_else(|| {
             let answer = respond(failure, context.facts(self.resolver.usual_wake()));
-            tell(failure, &context, answer.status());
+            tell(failure, &context, answer.status(), &self.site.quiet);
             answer
         });
         context.answered(answer.status(), Origin::Proxy, error);
@@ -226,14 +227,19 @@ fn without_body(mut answer: Response<Bytes>) -> Response<Bytes> {
 }
 
 /// Failures are logged once, here; a client's own faults only for those who look closely.
-fn tell(failure: &Failure, context: &Context, status: StatusCode) {
+fn tell(failure: &Failure, context: &Context, status: StatusCode, quiet: &Quiet) {
     let request_id = context.request_id.to_str().unwrap_or_default();
     let sandbox = context.target.as_ref().map(|(sandbox, _)| sandbox.as_str()).unwrap_or_default();
     let code = failure.code().meaning().word;
     match failure.blame() {
         Blame::Client => tracing::debug!(request_id, sandbox, code, %status, error = %failure, "refused"),
         Blame::Sandbox => tracing::info!(request_id, sandbox, code, %status, error = %failure, "the sandbox failed"),
-        Blame::Edge => tracing::warn!(request_id, sandbox, code, %status, error = %failure, "refused by this proxy"),
+        // A crowd is refused for one reason: it is told once a second, and the access lines have the rest.
+        Blame::Edge => {
+            if let Some(left_out) = quiet.may_say(code, Instant::now()) {
+                tracing::warn!(request_id, sandbox, code, %status, error = %failure, left_out, "refused by this proxy");
+            }
+        }
         // The call that failed has its own line, one for all who waited: an outage must not write one for each request.
         Blame::ControlPlane => {
             tracing::debug!(request_id, sandbox, code, %status, error = %failure, "the control plane failed");
