@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
 };
 
 use tokio::{
@@ -38,6 +38,8 @@ pub(crate) struct Bell(watch::Sender<State>);
 struct State {
     signal: Signal,
     exit: Exit,
+    /// Somebody waits on behalf of all who were told to come again.
+    minded: AtomicBool,
 }
 
 /// The door through which those go who were held for one wake, whichever of its bells they heard: counts them.
@@ -46,7 +48,7 @@ pub(crate) struct Exit(Arc<AtomicU32>);
 
 impl Bell {
     pub(crate) fn new(exit: Exit) -> Self {
-        Self(watch::Sender::new(State { signal: Signal::Flying, exit }))
+        Self(watch::Sender::new(State { signal: Signal::Flying, exit, minded: AtomicBool::new(false) }))
     }
 
     /// Another one, for those held for the same wake.
@@ -157,6 +159,14 @@ impl Ticket {
             Ok(Err(_)) => Rung::Landed(Ending::Told),
             Err(_) if until < deadline => Rung::Landed(Ending::Told),
             Err(_) => Rung::TooLate,
+        }
+    }
+
+    /// Waits on behalf of all who were told to come again; at once over where somebody does already.
+    pub(crate) async fn mind(&mut self, deadline: Instant) {
+        if !self.state.borrow().minded.swap(true, Relaxed) {
+            self.wait(deadline).await;
+            self.state.borrow().minded.store(false, Relaxed);
         }
     }
 

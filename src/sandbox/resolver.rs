@@ -182,7 +182,9 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         since: Instant,
     ) -> Result<Arc<Route>, Unresolved> {
         let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
-        let deadline = hold.deadline(Instant::now());
+        let now = Instant::now();
+        let deadline = hold.deadline(now);
+        let lookup_deadline = hold.lookup_deadline(now, self.limits.load().hold_timeout);
         let leave = || match self.resumer.wakes() {
             true => self.warden.leave(ask.client, ask.wakes, Instant::now()),
             // Nobody is woken anyway: the resumer says what to tell.
@@ -216,7 +218,8 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             if let Some(patience) = ask.patience.filter(|_| ticket.for_wake) {
                 told = told.or_else(|| Some(Instant::now() + patience));
             }
-            let until = told.map_or(deadline, |told| told.min(deadline));
+            let end = if ticket.for_wake { deadline } else { lookup_deadline };
+            let until = told.map_or(end, |told| told.min(end));
             match ticket.wait(until).await {
                 Rung::Landed(ending) => {
                     hold.saw(ending);
@@ -224,7 +227,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                         self.let_through(ticket, deadline).await;
                     }
                 }
-                Rung::TooLate => break Err(self.too_late(ticket, hold, until < deadline)),
+                Rung::TooLate => break Err(self.too_late(ticket, hold, until < end)),
             }
         };
         if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout)) {
@@ -259,13 +262,13 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
     }
 
     /// A wake that somebody was told of goes on, also one that still waits for its turn: something stays behind in
-    /// the request's place, and is counted as held like it.
+    /// the request's place, and is counted as held like it. One is enough for all who come and go meanwhile.
     fn leave_behind(&self, seat: Option<Seat>, place: Option<Place>, ticket: Option<Ticket>) {
-        let Some(mut ticket) = ticket else { return };
+        let Some(mut ticket) = ticket.filter(|ticket| ticket.for_wake) else { return };
         let until = Instant::now() + self.limits.load().call_timeout;
         self.control.spawn(async move {
             let _counted = (seat, place);
-            ticket.wait(until).await;
+            ticket.mind(until).await;
         });
     }
 
