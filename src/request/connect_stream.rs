@@ -41,6 +41,8 @@ enum State {
     Cut(DownloadError),
     /// It breaks off for the client, too, once it has what was kept back.
     Broken(DownloadError),
+    /// What was kept back has been handed over, and is yet to be sent: an error right behind it would overtake it.
+    Rested(DownloadError),
     /// It has its end. Whether that is ours.
     Over {
         ours: bool,
@@ -140,8 +142,13 @@ impl Body for ConnectStream {
                         this.state = State::Over { ours: false };
                         return Poll::Ready(Some(Err(error)));
                     };
-                    this.state = State::Broken(error);
+                    this.state = State::Rested(error);
                     Some(rest)
+                }
+                State::Rested(error) => {
+                    this.state = State::Broken(error);
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
                 }
                 State::Over { ours } => {
                     this.state = State::Over { ours };
@@ -158,7 +165,7 @@ impl Body for ConnectStream {
         match self.state {
             State::Open => self.messages.kept.is_empty() && self.download.is_end_stream(),
             State::Over { .. } => true,
-            State::Cut(_) | State::Broken(_) => false,
+            State::Cut(_) | State::Broken(_) | State::Rested(_) => false,
         }
     }
 }

@@ -182,7 +182,9 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         since: Instant,
     ) -> Result<Arc<Route>, Unresolved> {
         let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
-        let deadline = hold.deadline(Instant::now());
+        let now = Instant::now();
+        let deadline = hold.deadline(now);
+        let lookup_deadline = hold.lookup_deadline(now, self.limits.load().hold_timeout);
         let leave = || {
             if !self.resumer.wakes() {
                 // Nobody is woken anyway: the resumer says what to tell.
@@ -218,7 +220,8 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             if let Some(patience) = ask.patience.filter(|_| ticket.for_wake) {
                 told = told.or_else(|| Some(Instant::now() + patience));
             }
-            let until = told.map_or(deadline, |told| told.min(deadline));
+            let end = if ticket.for_wake { deadline } else { lookup_deadline };
+            let until = told.map_or(end, |told| told.min(end));
             match ticket.wait(until).await {
                 Rung::Landed(ending) => {
                     hold.saw(ending);
@@ -226,11 +229,11 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                         self.let_through(ticket, deadline).await;
                     }
                 }
-                Rung::TooLate => break Err(self.too_late(ticket, hold, until < deadline)),
+                Rung::TooLate => break Err(self.too_late(ticket, hold, until < end)),
             }
         };
         if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout))
-            && let Some(ticket) = ticket
+            && let Some(ticket) = ticket.filter(|ticket| ticket.for_wake)
         {
             // Who was told that it wakes finds it awake the next time.
             ticket.keep(seat);

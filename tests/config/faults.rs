@@ -62,10 +62,6 @@ fn values_out_of_their_range_or_form_are_faults() {
         ("resume.release_rate", "-1", "out of range", "from 0"),
         ("resume.grpc.address", "'https://api.example.com'", "not a URL", "leave out the scheme"),
         ("wake.page_after", "'0s'", "zero", "\"off\""),
-        ("wake.ignore_paths", "['favicon.ico']", "not a path", "\"/favicon.ico\""),
-        ("wake.ignore_paths", "['/a?b=1']", "no query", "\"/favicon.ico\""),
-        ("wake.ignore_paths", "['/a*b']", "at the end only", "\"/favicon.ico\""),
-        ("wake.ignore_user_agents", "[' ']", "every text", "UptimeRobot"),
         ("server.idle_timeout", "'30'", "not a duration", "\"30s\""),
         ("server.idle_timeout", "'s'", "not a duration", "\"30s\""),
         ("server.idle_timeout", "''", "not a duration", "\"30s\""),
@@ -119,6 +115,10 @@ fn elements_of_lists_have_their_own_lines() {
         ("server.trusted_proxies", "10.0.0.1", "an address", "\"10.0.0.1/32\""),
         ("server.trusted_proxies", "fd00::1", "an address", "\"fd00::1/128\""),
         ("server.trusted_proxies", "10.0.0.0/33", "not a network", "\"10.0.0.0/8\""),
+        ("wake.ignore_paths", "favicon.ico", "not a path", "\"/favicon.ico\""),
+        ("wake.ignore_paths", "/a?b=1", "no query", "\"/favicon.ico\""),
+        ("wake.ignore_paths", "/a*b", "at the end only", "\"/favicon.ico\""),
+        ("wake.ignore_user_agents", " ", "every text", "UptimeRobot"),
     ] {
         one(&format!("{key} = [\n\n{value:?}]"), &format!("{key}[0]"), 3, wrong, remedy);
     }
