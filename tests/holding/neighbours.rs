@@ -18,7 +18,8 @@ use crate::{
 const CROWD: usize = 2000;
 const STREAMS: usize = 100;
 const REQUESTS: usize = 1000;
-const ROUNDS: usize = 3;
+/// Of which the best count, as the machine may be busy with something else.
+const ROUNDS: usize = 10;
 
 /// How long it takes to ask a running sandbox so often, one after the other.
 async fn time(world: &World) -> Duration {
@@ -36,9 +37,9 @@ async fn two_thousand_held_for_a_sandbox_that_hangs_do_not_slow_another() {
     let world = World::new(&format!("log.access = \"off\"\n{REMEMBER}")).await;
     world.control.sandbox("running").running("127.0.0.1");
     time(&world).await;
-    let (mut without, mut with) = (Vec::new(), Vec::new());
-    for round in 0..ROUNDS {
-        without.push(time(&world).await);
+    let (mut without, mut with) = (Duration::MAX, Duration::MAX);
+    for round in 0.. {
+        without = without.min(time(&world).await);
         let (id, gate) = (format!("asleep{round}"), Gate::closed());
         world.control.sandbox(&id).paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
         let mut crowd = JoinSet::new();
@@ -49,15 +50,16 @@ async fn two_thousand_held_for_a_sandbox_that_hangs_do_not_slow_another() {
             }
         }
         holds(&world.proxy, &id, CROWD).await;
-        with.push(time(&world).await);
+        with = with.min(time(&world).await);
         assert_eq!(world.proxy.count(HELD).await, CROWD, "they are held all the time");
         gate.open();
         for answer in crowd.join_all().await {
             assert_eq!(answer.expect("an answer").status(), 200);
         }
         world.proxy.is_idle().await;
+        if with < without * 2 {
+            break;
+        }
+        assert!(round + 1 < ROUNDS, "{REQUESTS} requests take {with:?} instead of {without:?}");
     }
-    // At their best, as the machine may be busy with something else.
-    let (without, with) = (without.iter().min().expect("rounds"), with.iter().min().expect("rounds"));
-    assert!(*with < *without * 2, "{REQUESTS} requests took {with:?} instead of {without:?}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
-    HELD, ONE, OTHER, ask, asks, begin, holds, statuses,
+    HELD, ONE, OTHER, ask, asks, begin, holds, is_being_woken, statuses,
     support::{
         World,
         control_plane::{Gate, Step},
@@ -23,7 +23,11 @@ async fn let_through(world: &World, ids: &[&str]) -> Duration {
     let mut all = JoinSet::new();
     for id in ids {
         world.control.sandbox(id).paused("127.0.0.1").looks_up([Step::Truly]).wakes([Step::Truly.after(&gate)]);
-        for _ in 0..CROWD {
+        // The others come when it is being woken: whoever waited for the lookup, and is slow to learn of its end,
+        // may find the sandbox awake.
+        all.spawn(ask(world.proxy.address, ONE, id));
+        is_being_woken(&world.proxy, id).await;
+        for _ in 1..CROWD {
             all.spawn(ask(world.proxy.address, ONE, id));
         }
     }
