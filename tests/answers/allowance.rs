@@ -72,7 +72,7 @@ async fn wakes_that_fail_count_and_what_runs_or_is_being_woken_does_not() {
     assert_eq!(outcome(&never), (502, "sandbox_not_found; reason=not_woken"));
     let joined = async {
         let (answer, ()) = tokio::join!(get(&world.proxy, "slow", &[]), async {
-            world.proxy.metric_becomes("client_proxy_held_requests", 2.0).await;
+            world.proxy.metric_becomes("client_proxy_held_requests", 1.0).await;
             gate.open();
         });
         answer

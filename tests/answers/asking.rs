@@ -70,7 +70,6 @@ pub(crate) enum Medium {
     Json,
     Page,
     Text,
-    Brief,
     Connect,
     /// Of this content type.
     Stream(&'static str),
@@ -108,7 +107,7 @@ impl Own {
         assert_eq!(after.is_some(), retry, "{about}");
         assert!(after.is_none_or(|after| (1..=450).contains(&after)), "{about}");
         let content_type = match medium {
-            Medium::Json | Medium::Brief => "application/json; charset=utf-8",
+            Medium::Json => "application/json; charset=utf-8",
             Medium::Page => "text/html; charset=utf-8",
             Medium::Text => "text/plain; charset=utf-8",
             Medium::Connect => "application/json",
@@ -119,12 +118,6 @@ impl Own {
             Medium::Json => {
                 assert_eq!(answer.error(), code, "{about}");
                 assert_eq!(answer.json()["reason"], json!(reason), "{about}");
-            }
-            Medium::Brief => {
-                let body = answer.json();
-                let names: Vec<_> = body.as_object().expect("an object").keys().cloned().collect();
-                assert_eq!(names, ["code", "error", "message"], "{about}");
-                assert_eq!((&body["code"], &body["error"]), (&json!(status), &json!(code)), "{about}");
             }
             Medium::Connect => error_of_connect(&answer.json(), connect, code, reason, &about),
             Medium::Stream(_) => {

@@ -77,7 +77,7 @@ async fn each_caller_reads_what_it_can_read_whatever_failed() {
 }
 
 #[tokio::test]
-async fn a_refused_upgrade_is_told_in_short() {
+async fn a_refused_upgrade_is_told_in_json() {
     let world = world().await;
     let upgrade: &[_] = &[
         ("connection", "Upgrade"),
@@ -88,14 +88,14 @@ async fn a_refused_upgrade_is_told_in_short() {
         ("accept", "text/html"),
     ];
     let asleep = [upgrade, &[("x-sandbox-wake", "never")]].concat();
-    ASLEEP.is(&ask(&world.proxy, Over::Http1, ("GET", 8000, "abc", "/"), &asleep).await, Medium::Brief);
-    DOWN.is(&ask(&world.proxy, Over::Http1, ("GET", 8000, "bad", "/"), upgrade).await, Medium::Brief);
+    ASLEEP.is(&ask(&world.proxy, Over::Http1, ("GET", 8000, "abc", "/"), &asleep).await, Medium::Json);
+    DOWN.is(&ask(&world.proxy, Over::Http1, ("GET", 8000, "bad", "/"), upgrade).await, Medium::Json);
 
     let client = Http2::connect(world.proxy.address).await;
     let mut request = connect("websocket", "abc", "/");
     request.headers_mut().insert("x-sandbox-wake", http::HeaderValue::from_static("never"));
-    ASLEEP.is(&client.send(request).await, Medium::Brief);
-    DOWN.is(&client.send(connect("websocket", "bad", "/")).await, Medium::Brief);
+    ASLEEP.is(&client.send(request).await, Medium::Json);
+    DOWN.is(&client.send(connect("websocket", "bad", "/")).await, Medium::Json);
     let other = Own {
         status: 501,
         code: "protocol_not_supported",
@@ -104,7 +104,7 @@ async fn a_refused_upgrade_is_told_in_short() {
         grpc: "12",
         retry: false,
     };
-    other.is(&client.send(connect("connect-udp", "abc", "/")).await, Medium::Brief);
+    other.is(&client.send(connect("connect-udp", "abc", "/")).await, Medium::Json);
     // The connection goes on.
     DOWN.is(&client.get("bad", "/").await, Medium::Json);
 }
