@@ -22,7 +22,12 @@ pub(crate) trait Serve: 'static {
     type Tunnel: Tunnel;
     /// Once for each connection, before its first request. `secure`: over TLS.
     fn meet(&self, ip: IpAddr, secure: bool) -> Self::Peer;
-    fn serve(&self, request: Request<Incoming>, peer: &Self::Peer) -> impl Future<Output = Response<Self::Body>>;
+    /// A small future, of which a connection may keep room for one.
+    fn serve(
+        &self,
+        request: Request<Incoming>,
+        peer: &Self::Peer,
+    ) -> impl Future<Output = Response<Self::Body>> + Unpin + 'static + use<Self>;
     /// What an answer is good for that ends HTTP: 101 (RFC 9110 §7.8), or 2xx to CONNECT (RFC 8441 §5).
     fn tunnel(answer: Self::Body) -> Option<Self::Tunnel>;
     /// A request was so malformed that it never came this far: hyper answered it with this status, or would
