@@ -188,7 +188,7 @@ pub(super) mod tests {
 
         fn meet(&self, _: IpAddr, _: bool) {}
 
-        fn serve(&self, _: Request<Incoming>, (): &()) -> impl Future<Output = Response<Self::Body>> {
+        fn serve(&self, _: Request<Incoming>, (): &()) -> impl Future<Output = Response<Self::Body>> + use<> {
             ready(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
         }
 

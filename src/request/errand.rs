@@ -137,7 +137,9 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
                 let cause = trace.as_ref().map(|trace| trace.cause());
                 trigger(*client, self.user_agent.as_ref(), self.head.uri.path(), cause)
             };
-            let ask = self.ask(*client, &trigger, wakes, patience);
+            let Self { sandbox, credentials, doubts, .. } = self;
+            let (client, doubts) = ((*client).into(), *doubts);
+            let ask = Ask { sandbox, credentials, client, wakes, patience, trigger: &trigger, doubts };
             let found = self.handler.resolver.resolve(&ask, hold, since).await;
             context.waited(before);
             let found = found?;
@@ -146,17 +148,6 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
             }
             Ok(found)
         }
-    }
-
-    fn ask<'a>(
-        &'a self,
-        client: IpAddr,
-        trigger: &'a dyn Fn() -> Trigger,
-        wakes: bool,
-        patience: Option<Duration>,
-    ) -> Ask<'a> {
-        let Self { sandbox, credentials, doubts, .. } = self;
-        Ask { sandbox, credentials, client: client.into(), wakes, patience, trigger, doubts: *doubts }
     }
 
     /// In direct mode a refused port says nothing of the others.
