@@ -5,6 +5,7 @@ use std::{
     convert::Infallible,
     future::{Future, poll_fn},
     pin::{Pin, pin},
+    rc::Rc,
     task::{Context, Poll},
 };
 
@@ -32,7 +33,7 @@ const MAX_HEAD: usize = 128 * 1024;
 pub(super) async fn serve<S: Serve, T: Transport>(
     transport: T,
     client: Client,
-    server: &S,
+    server: Rc<S>,
     patience: Patience,
     shutdown: &Shutdown,
 ) {

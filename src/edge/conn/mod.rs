@@ -1,6 +1,6 @@
 //! One client connection: requests to the handler, answers back, until either side has enough.
 
-use std::{error::Error, future::Future, net::IpAddr, rc::Rc};
+use std::{error::Error, future::Future, net::IpAddr, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -55,18 +55,17 @@ pub(crate) struct Client {
     pub(crate) secure: bool,
 }
 
-/// Serves the connection to its end.
-pub(crate) async fn serve<S: Serve, T: Transport>(
+/// Serves the connection to its end. Boxed, a future each: that of the one must not be as large as that of the other.
+pub(crate) fn serve<S: Serve, T: Transport>(
     transport: T,
     protocol: Protocol,
     client: Client,
     server: Rc<S>,
     patience: Patience,
     shutdown: &Shutdown,
-) {
-    // A future each, boxed: that of the one must not be as large as that of the other.
+) -> Pin<Box<dyn Future<Output = ()> + '_>> {
     match protocol {
-        Protocol::Http1 => Box::pin(http1::serve(transport, client, &*server, patience, shutdown)).await,
-        Protocol::Http2 => Box::pin(http2::serve(transport, client, server, patience, shutdown)).await,
+        Protocol::Http1 => Box::pin(http1::serve(transport, client, server, patience, shutdown)),
+        Protocol::Http2 => Box::pin(http2::serve(transport, client, server, patience, shutdown)),
     }
 }
