@@ -84,7 +84,7 @@ impl Parts {
             Mode::Direct => Vigilance::Patience,
         };
         let forwarder = Rc::new(Forwarder::new(self.rules, vigilance, self.idle_timeout, self.metrics));
-        Server(Handler { site: self.site, resolver: self.finder, forwarder })
+        Server(Rc::new(Handler { site: self.site, resolver: self.finder, forwarder }))
     }
 }
 
@@ -141,7 +141,7 @@ pub(super) fn limits(config: &Config) -> Limits {
 }
 
 /// The handler, as a worker knows it.
-pub(super) struct Server(Handler<AnyCatalog, AnyResumer>);
+pub(super) struct Server(Rc<Handler<AnyCatalog, AnyResumer>>);
 
 impl Serve for Server {
     type Body = Reply;
@@ -152,7 +152,7 @@ impl Serve for Server {
         self.0.site.meet(ip, secure)
     }
 
-    fn serve(&self, request: Request<Incoming>, peer: &Peer) -> impl Future<Output = Response<Reply>> {
+    fn serve(&self, request: Request<Incoming>, peer: &Peer) -> impl Future<Output = Response<Reply>> + use<> {
         self.0.handle(request, peer)
     }
 

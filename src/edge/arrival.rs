@@ -2,7 +2,9 @@
 //! the time for a head, and while the process takes connections.
 
 use std::{
+    future::Future,
     net::{IpAddr, SocketAddr},
+    pin::Pin,
     rc::Rc,
 };
 
@@ -25,54 +27,64 @@ pub(super) struct Arrival {
     pub(super) patience: Patience,
 }
 
+/// A connection that speaks HTTP, and is counted as one.
+type Speaking<'a> = (Gauged, Pin<Box<dyn Future<Output = ()> + 'a>>);
+
 /// Serves it to its end, if it comes to HTTP at all. `places`: the worker's share of all connections.
-pub(super) async fn serve<S: Serve>(
+pub(super) fn serve<'a, S: Serve>(
     arrival: Arrival,
-    tools: &Tools,
-    handshakes: &Rc<Handshakes>,
+    tools: &'a Tools,
+    handshakes: &'a Rc<Handshakes>,
     places: usize,
     server: Rc<S>,
-) {
-    let Arrival { socket, peer, door, patience } = arrival;
-    let counted = Gauged::new(&tools.metrics.connections.unknown);
-    let (peer, due) = (peer.ip().to_canonical(), Instant::now() + patience.head);
-    match door {
-        Door::Plain => {
-            // Boxed: what this takes is not to be carried as long as the connection lasts.
-            if let Some((socket, ip, protocol)) = Box::pin(plain(socket, peer, due, tools)).await {
-                let client = Client { ip, secure: false };
-                speak(socket, protocol, client, server, patience, tools, counted).await;
-            }
-        }
-        Door::Tls => {
-            // All of it: no plain connection carries what TLS takes.
-            let serving = Box::pin(async {
-                if let Some((socket, ip)) = secure(socket, peer, due, tools, handshakes, places).await {
-                    let (protocol, client) = (socket.protocol(), Client { ip, secure: true });
-                    speak(socket, protocol, client, server, patience, tools, counted).await;
-                }
-            });
-            serving.await;
+) -> impl Future<Output = ()> + use<'a, S> {
+    // Boxed: what arriving takes, TLS above all, is not to be carried as long as the connection lasts.
+    let arriving = Box::pin(arrive(arrival, tools, handshakes, places, server));
+    async move {
+        if let Some((_counted, speaking)) = arriving.await {
+            speaking.await;
         }
     }
 }
 
-async fn speak<S: Serve, T: Transport>(
+async fn arrive<'a, S: Serve>(
+    arrival: Arrival,
+    tools: &'a Tools,
+    handshakes: &Rc<Handshakes>,
+    places: usize,
+    server: Rc<S>,
+) -> Option<Speaking<'a>> {
+    let Arrival { socket, peer, door, patience } = arrival;
+    let _counted = Gauged::new(&tools.metrics.connections.unknown);
+    let (peer, due) = (peer.ip().to_canonical(), Instant::now() + patience.head);
+    match door {
+        Door::Plain => {
+            let (socket, ip, protocol) = plain(socket, peer, due, tools).await?;
+            Some(speak(socket, protocol, Client { ip, secure: false }, server, patience, tools))
+        }
+        Door::Tls => {
+            // Boxed: no plain connection carries what TLS takes.
+            let (socket, ip) = Box::pin(secure(socket, peer, due, tools, handshakes, places)).await?;
+            let protocol = socket.protocol();
+            Some(speak(socket, protocol, Client { ip, secure: true }, server, patience, tools))
+        }
+    }
+}
+
+fn speak<S: Serve, T: Transport>(
     transport: T,
     protocol: Protocol,
     client: Client,
     server: Rc<S>,
     patience: Patience,
     tools: &Tools,
-    counted: Gauged,
-) {
+) -> Speaking<'_> {
     let connections = &tools.metrics.connections;
-    let _counted = match protocol {
-        Protocol::Http1 => Gauged::new(&connections.http1),
-        Protocol::Http2 => Gauged::new(&connections.http2),
-    };
-    drop(counted);
-    conn::serve(transport, protocol, client, server, patience, &tools.shutdown).await;
+    let counted = Gauged::new(match protocol {
+        Protocol::Http1 => &connections.http1,
+        Protocol::Http2 => &connections.http2,
+    });
+    (counted, conn::serve(transport, protocol, client, server, patience, &tools.shutdown))
 }
 
 async fn plain(mut socket: Socket, peer: IpAddr, due: Instant, tools: &Tools) -> Option<(Socket, IpAddr, Protocol)> {

@@ -104,7 +104,7 @@ pub(crate) fn start<S: Serve + Upkeep>(
             let _alarm = Alarm(tools.broken.clone());
             let tools = Tools { shutdown: tools.shutdown.for_worker(), ..tools };
             let local = LocalSet::new();
-            local.block_on(&runtime, work(inbox, load, tools, Rc::new(make_server())));
+            local.block_on(&runtime, work(inbox, load, Rc::new(tools), Rc::new(make_server())));
         }
     })?;
     Ok((Inbox { sockets, load }, thread))
@@ -125,7 +125,7 @@ impl Drop for Alarm {
 async fn work<S: Serve + Upkeep>(
     mut inbox: mpsc::UnboundedReceiver<Accepted>,
     load: Arc<AtomicUsize>,
-    tools: Tools,
+    tools: Rc<Tools>,
     server: Rc<S>,
 ) {
     let mut upkeep = tokio::time::interval(UPKEEP);
@@ -148,7 +148,13 @@ async fn work<S: Serve + Upkeep>(
     }
 }
 
-async fn serve<S: Serve>(accepted: Accepted, _load: Loaded, tools: Tools, handshakes: Rc<Handshakes>, server: Rc<S>) {
+async fn serve<S: Serve>(
+    accepted: Accepted,
+    _load: Loaded,
+    tools: Rc<Tools>,
+    handshakes: Rc<Handshakes>,
+    server: Rc<S>,
+) {
     let Accepted { socket, peer, door, place, tracked: _tracked } = accepted;
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else { return };
     // A statement of its own: a guard held as long as the connection would make all other loads dear.
@@ -188,7 +194,7 @@ pub(super) mod tests {
 
         fn meet(&self, _: IpAddr, _: bool) {}
 
-        fn serve(&self, _: Request<Incoming>, (): &()) -> impl Future<Output = Response<Self::Body>> {
+        fn serve(&self, _: Request<Incoming>, (): &()) -> impl Future<Output = Response<Self::Body>> + use<> {
             ready(Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync()))
         }
 

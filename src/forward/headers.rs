@@ -84,12 +84,13 @@ pub(crate) fn outbound(head: &mut Parts, passage: Passage<'_>) {
     // What hyper noted of the client's connection is not for the next one.
     head.extensions.clear();
     let (headers, marks) = (&mut head.headers, passage.marks);
-    // One growth at most for all that is added.
-    headers.reserve(4);
     if version == Version::HTTP_2 {
         one_cookie(headers);
     }
     let takes_trailers = marks.has(Marks::TE) && headers.get_all(TE).iter().any(|value| lists(value, "trailers"));
+    // One growth at most for all that most are given, and to no more: it lasts as long as the request is held.
+    let more = [version == Version::HTTP_2, passage.peer.secure, passage.original_host.is_some(), takes_trailers];
+    headers.reserve(2 + more.into_iter().filter(|more| *more).count());
     one_framing(headers, marks);
     strip_hop_by_hop(headers, marks);
     if takes_trailers {

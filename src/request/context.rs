@@ -30,7 +30,10 @@ pub(crate) struct Context {
     /// Its body ends where the client says so at its end.
     pub(crate) chunked: bool,
     pub(crate) terms: Terms,
-    pub(crate) wish: Wish,
+    /// It wakes nothing.
+    never: bool,
+    /// It does not wait for a wake.
+    at_once: bool,
     pub(crate) caller: Option<Box<Caller>>,
     pub(crate) hold: Hold,
     pub(crate) woken: Option<Woken>,
@@ -82,8 +85,8 @@ impl Context {
     pub(crate) fn open(site: &Arc<Site>, head: &http::request::Parts, marks: Marks, client: IpAddr) -> Self {
         let started = Instant::now();
         let mut terms = **site.terms.load();
-        let wish = Wish::of(&head.headers, marks);
-        terms.hold_timeout = wish.longest.map_or(terms.hold_timeout, |longest| longest.min(terms.hold_timeout));
+        let Wish { never, at_once, longest } = Wish::of(&head.headers, marks);
+        terms.hold_timeout = longest.map_or(terms.hold_timeout, |longest| longest.min(terms.hold_timeout));
         Self {
             started,
             request_id: given_id(&head.headers, marks).unwrap_or_else(new_id),
@@ -93,7 +96,8 @@ impl Context {
             target: None,
             chunked: false,
             terms,
-            wish,
+            never,
+            at_once,
             caller: Caller::of(head, marks),
             hold: Hold::new(terms.hold_timeout),
             woken: None,
@@ -115,7 +119,7 @@ impl Context {
 
     /// How long it waits for a wake before it is told that one is under way; `None`: as long as it may.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        if self.wish.at_once {
+        if self.at_once {
             return Some(Duration::ZERO);
         }
         let navigates = self.caller.as_ref().is_some_and(|caller| caller.navigates(&self.method));
@@ -126,7 +130,7 @@ impl Context {
     pub(crate) fn wakes(&self, path: &str, port: Port, user_agent: Option<&HeaderValue>) -> bool {
         let rules = self.site.wake.load();
         let preflight = self.caller.as_ref().is_some_and(|caller| caller.preflight.is_some());
-        let quiet = self.wish.never || (preflight && rules.answer_preflight);
+        let quiet = self.never || (preflight && rules.answer_preflight);
         !quiet && rules.admit(&self.method, port, path, user_agent)
     }
 

@@ -4,7 +4,7 @@
 //! looking once more gave another place or a wake. In direct mode also: the sandbox may have been
 //! frozen while its answer is awaited; then it is woken, and the same exchange goes on.
 
-use std::{future::Future, net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, net::IpAddr, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Response, request::Parts};
 use hyper::body::Incoming;
@@ -22,13 +22,13 @@ use crate::{
         Destination, DialError, Download, Ladder, Life, SendError, Slot, Upload, headers::Upgrade, may_say_not_found,
         says_not_found,
     },
-    route::{Misrouted, Target},
+    route::Misrouted,
     sandbox::{
         Ask, Finding, Hold, Trigger, Unresolved,
         ports::{Catalog, Resumer},
     },
     telemetry::traces::Cause,
-    types::{Credentials, Route},
+    types::{Credentials, Port, Route, SandboxId},
 };
 
 /// A sandbox gone again right after its wake is woken once more; that is the third sending.
@@ -41,11 +41,11 @@ const LOOK: Duration = Duration::from_secs(5);
 const CLIENT_SEEN_GONE: Duration = Duration::from_secs(2);
 
 /// One request on its way.
-pub(super) struct Errand<'a, C, R> {
-    pub(super) handler: &'a Handler<C, R>,
-    pub(super) target: Target,
+pub(super) struct Errand<C, R> {
+    pub(super) handler: Rc<Handler<C, R>>,
+    pub(super) sandbox: SandboxId,
+    pub(super) port: Port,
     pub(super) credentials: Credentials,
-    pub(super) client: IpAddr,
     /// As the client sent it.
     pub(super) user_agent: Option<HeaderValue>,
     /// As it goes upstream; empty once it has gone for good.
@@ -81,20 +81,16 @@ enum Sent {
     Missing(Missing),
 }
 
-impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
-    /// Runs it; the time that it is held is spent from `context`'s.
-    pub(super) async fn run(&mut self, context: &mut Context) -> Result<Brought, Failure> {
-        let mut route = match self.handler.resolver.route(&self.target.sandbox, context.started()) {
-            Some(route) => route,
-            None => self.resolve(context.started(), context).await?,
-        };
+impl<C: Catalog, R: Resumer> Errand<C, R> {
+    /// Runs it, at first to `route`; the time that it is held is spent from `context`'s.
+    pub(super) async fn run(&mut self, mut route: Arc<Route>, context: &mut Context) -> Result<Brought, Failure> {
         for sending in 1..=MAX_SENDINGS {
             self.admit(&route)?;
             let missing = match self.send(&route, context).await? {
                 Sent::Answered(mut brought) => {
                     self.upload.settle();
-                    let open = self.target.port.is_envd() && ConnectStream::is_one(brought.answer.headers());
-                    brought.look = open.then(|| self.look(&route));
+                    let open = self.port.is_envd() && ConnectStream::is_one(brought.answer.headers());
+                    brought.look = open.then(|| self.look(&route, context.client));
                     return Ok(brought);
                 }
                 Sent::Missing(missing) => missing,
@@ -102,12 +98,13 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             if matches!(missing, Missing::Unreachable(DialError::NoRoom(_))) {
                 return self.told(missing);
             }
-            self.handler.resolver.report(&self.target.sandbox, route.generation, self.finding(&missing));
+            self.handler.resolver.report(&self.sandbox, route.generation, self.finding(&missing));
             if sending == MAX_SENDINGS {
                 return self.told(missing);
             }
             self.doubts = true;
-            let next = self.resolve(Instant::now(), context).await?;
+            // Boxed, like all that most requests do without: the future of those stays small.
+            let next = Box::pin(self.resolve(Instant::now(), context)).await?;
             if next.generation == route.generation {
                 return self.told(missing);
             }
@@ -124,33 +121,32 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
         Err(Unresolved::Restless.into())
     }
 
-    async fn resolve(&self, since: Instant, context: &mut Context) -> Result<Arc<Route>, Failure> {
+    /// Where it runs, as far as that was learned after `since`; waits until that is known.
+    pub(super) fn resolve(
+        &self,
+        since: Instant,
+        context: &mut Context,
+    ) -> impl Future<Output = Result<Arc<Route>, Failure>> {
         let before = context.hold.held();
-        let cause = context.cause();
-        let path = self.head.uri.path();
-        let trigger = || trigger(self.client, self.user_agent.as_ref(), path, cause.clone());
-        let wakes = context.wakes(path, self.target.port, self.user_agent.as_ref());
-        let ask = self.ask(&trigger, wakes, context.patience());
-        // Boxed, like all that most requests do without: the future of those stays small.
-        let resolving = Box::pin(self.handler.resolver.resolve(&ask, &mut context.hold, since));
-        let found = resolving.await;
-        context.waited(before);
-        let found = found?;
-        if context.hold.saw_wake() {
-            context.woken = found.woken;
-        }
-        Ok(found)
-    }
-
-    fn ask<'a>(&'a self, trigger: &'a dyn Fn() -> Trigger, wakes: bool, patience: Option<Duration>) -> Ask<'a> {
-        Ask {
-            sandbox: &self.target.sandbox,
-            credentials: &self.credentials,
-            client: self.client.into(),
-            wakes,
-            patience,
-            trigger,
-            doubts: self.doubts,
+        // See `Ticket::wait`.
+        async move {
+            let wakes = context.wakes(self.head.uri.path(), self.port, self.user_agent.as_ref());
+            let patience = context.patience();
+            let Context { client, hold, trace, .. } = &mut *context;
+            let trigger = || {
+                let cause = trace.as_ref().map(|trace| trace.cause());
+                trigger(*client, self.user_agent.as_ref(), self.head.uri.path(), cause)
+            };
+            let Self { sandbox, credentials, doubts, .. } = self;
+            let (client, doubts) = ((*client).into(), *doubts);
+            let ask = Ask { sandbox, credentials, client, wakes, patience, trigger: &trigger, doubts };
+            let found = self.handler.resolver.resolve(&ask, hold, since).await;
+            context.waited(before);
+            let found = found?;
+            if context.hold.saw_wake() {
+                context.woken = found.woken;
+            }
+            Ok(found)
         }
     }
 
@@ -180,7 +176,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
 
     async fn send(&mut self, route: &Arc<Route>, context: &mut Context) -> Result<Sent, Failure> {
         let site = &self.handler.site;
-        let slot = site.quota.take(&self.target.sandbox).map_err(|()| Failure::TooManyConnections)?;
+        let slot = site.quota.take(&self.sandbox).map_err(|()| Failure::TooManyConnections)?;
         let Some(destination) = self.destination(route, &context.hold) else {
             return Ok(Sent::Missing(Missing::NoNode));
         };
@@ -201,20 +197,21 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             }
             (Mode::Direct, _) => {
                 let (uri, cause) = (self.head.uri.clone(), context.cause());
-                let trigger = || trigger(self.client, self.user_agent.as_ref(), uri.path(), cause.clone());
+                let client = context.client;
+                let trigger = || trigger(client, self.user_agent.as_ref(), uri.path(), cause.clone());
                 // It is on its way, and nobody is told to come again for an answer to that.
-                let wakes = context.wakes(uri.path(), self.target.port, self.user_agent.as_ref());
+                let wakes = context.wakes(uri.path(), self.port, self.user_agent.as_ref());
                 let ask = Ask {
-                    sandbox: &self.target.sandbox,
+                    sandbox: &self.sandbox,
                     credentials: &self.credentials,
-                    client: self.client.into(),
+                    client: client.into(),
                     wakes,
                     patience: None,
                     trigger: &trigger,
                     doubts: self.doubts,
                 };
                 let sending = forwarder.send(&mut self.head, &self.upload, &destination);
-                Box::pin(attend(self.handler, &ask, &self.upload, sending, route, context)).await?
+                Box::pin(attend(&self.handler, &ask, &self.upload, sending, route, context)).await?
             }
         };
         match sent {
@@ -224,7 +221,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
                 }
                 let disowned = site.mode == Mode::Node
                     && may_say_not_found(&answer)
-                    && Box::pin(says_not_found(&mut answer, &self.target.sandbox, context.asks_for_head())).await;
+                    && Box::pin(says_not_found(&mut answer, &self.sandbox, context.asks_for_head())).await;
                 let brought = Brought { answer, slot, upload: self.upload.another(), look: None };
                 if disowned {
                     return Ok(Sent::Missing(Missing::Disowned(Box::new(brought))));
@@ -254,10 +251,10 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
     }
 
     /// Whether this life of the sandbox is over, found out when it is asked. Nothing is woken.
-    fn look(&self, route: &Route) -> Look {
+    fn look(&self, route: &Route, client: IpAddr) -> Look {
         let resolver = self.handler.resolver.clone();
-        let (sandbox, credentials) = (self.target.sandbox.clone(), self.credentials.clone());
-        let (client, generation) = (self.client, route.generation);
+        let (sandbox, credentials) = (self.sandbox.clone(), self.credentials.clone());
+        let generation = route.generation;
         Box::pin(async move {
             let trigger = || trigger(client, None, "", None);
             let ask = Ask {
@@ -281,7 +278,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
 
     fn destination(&self, route: &Route, hold: &Hold) -> Option<Destination> {
         let site = &self.handler.site;
-        let Target { sandbox, port, .. } = &self.target;
+        let Self { sandbox, port, .. } = self;
         let address = site.address.render(route.placement.node.as_ref(), *port, sandbox)?;
         let upgrade = self.upgrade.is_some();
         let http2 = !upgrade && site.protocol.is_http2(self.grpc);
@@ -319,7 +316,7 @@ impl<C: Catalog, R: Resumer> Errand<'_, C, R> {
             Missing::Unreachable(DialError::Refused | DialError::NotItsListener)
                 if self.handler.site.mode == Mode::Direct =>
             {
-                Err(Failure::PortClosed(self.target.port))
+                Err(Failure::PortClosed(self.port))
             }
             Missing::Unreachable(error) => Err(Failure::NodeUnreachable(error)),
         }

@@ -1,12 +1,6 @@
 //! The story of one request: who is meant, where it runs (waking it if need be), there and back.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    rc::Rc,
-    sync::Arc,
-    task::Poll,
-};
+use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use http::{
@@ -26,6 +20,7 @@ use super::{
     internal::is_internal,
     reply::Reply,
     respond::{preflight, respond},
+    serving::Serving,
 };
 use crate::{
     config::Mode,
@@ -35,7 +30,7 @@ use crate::{
     },
     route::{Target, route},
     sandbox::{
-        Resolver, Unresolved,
+        Resolver,
         ports::{Catalog, Resumer},
     },
     telemetry::{Quiet, metrics::Origin},
@@ -53,66 +48,43 @@ pub(crate) struct Handler<C, R> {
 
 impl<C: Catalog, R: Resumer> Handler<C, R> {
     /// Answers one request. `peer` is the other end of its connection.
-    pub(crate) fn handle(&self, request: Request<Incoming>, peer: &Peer) -> impl Future<Output = Response<Reply>> {
+    pub(crate) fn handle(self: &Rc<Self>, request: Request<Incoming>, peer: &Peer) -> Serving {
         let (head, body) = request.into_parts();
         let marks = Marks::of(&head.headers);
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
         let mut context = Box::new(Context::open(&self.site, &head, marks, client));
         context.chunked = body.size_hint().exact().is_none();
         let upload = Upload::new(body, head.version);
-        let mut errand = self.errand(head, upload.another(), marks, peer, &mut context);
-        // All of the request is in here: what is begun before is not kept twice in the future.
-        async move {
-            let told = match &mut errand {
-                Ok(errand) => {
-                    let mut run = pin!(errand.run(&mut context));
-                    poll_fn(|cx| self.unless_cut(run.as_mut().poll(cx))).await
-                }
-                Err(failure) => {
-                    upload.swallow();
-                    return self.answer(failure, context);
-                }
-            };
-            match told {
-                Ok(brought) => {
-                    let upgrade = errand.as_ref().ok().and_then(|errand| errand.upgrade.as_deref());
-                    self.pass_on(brought, upgrade, context)
-                }
-                Err(failure) => {
-                    upload.swallow();
-                    self.answer(&failure, context)
-                }
+        let errand = match self.errand(head, upload.another(), marks, peer, &mut context) {
+            Ok(errand) => errand,
+            Err(failure) => {
+                upload.swallow();
+                return Serving::over(self.answer(&failure, context));
             }
+        };
+        match self.resolver.route(&errand.sandbox, context.started()) {
+            Some(route) => Serving::go(errand, route, context),
+            None => Serving::park(errand, context),
         }
     }
 
     /// What is to be done; or why not.
     fn errand(
-        &self,
+        self: &Rc<Self>,
         mut head: Parts,
         upload: Upload<Incoming>,
         marks: Marks,
         peer: &Peer,
         context: &mut Context,
-    ) -> Result<Errand<'_, C, R>, Failure> {
+    ) -> Result<Errand<C, R>, Failure> {
         // Before the head is put right: the client's Connection may nominate these.
         let user_agent = marks.has_user_agent().then(|| head.headers.get(USER_AGENT).cloned()).flatten();
         headers::one_coding(&head.headers, marks)?;
         let upgrade = Upgrade::wanted(&mut head, marks, !upload.is_empty())?.map(Box::new);
         let (target, credentials) = self.meant(&mut head, marks, peer, upgrade.as_deref(), context)?;
-        let (client, grpc) = (context.client, marks.is_grpc());
-        Ok(Errand {
-            handler: self,
-            target,
-            credentials,
-            client,
-            user_agent,
-            head,
-            upload,
-            upgrade,
-            grpc,
-            doubts: false,
-        })
+        let (Target { sandbox, port, .. }, grpc) = (target, marks.is_grpc());
+        let handler = self.clone();
+        Ok(Errand { handler, sandbox, port, credentials, user_agent, head, upload, upgrade, grpc, doubts: false })
     }
 
     /// Who is meant; and the head as it goes there.
@@ -138,19 +110,6 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         Ok((target, credentials))
     }
 
-    /// The end of the process wakes every connection. Whoever still waits is told; that flights are lost then says
-    /// nothing of the control plane.
-    fn unless_cut(&self, polled: Poll<Result<Brought, Failure>>) -> Poll<Result<Brought, Failure>> {
-        match polled {
-            Poll::Pending | Poll::Ready(Err(Failure::Unresolved(Unresolved::Unavailable)))
-                if self.site.shutdown.is_cut() =>
-            {
-                Poll::Ready(Err(Failure::Draining))
-            }
-            polled => polled,
-        }
-    }
-
     /// The Host to send, and the original one where it is another.
     fn upstream_host(&self, target: &Target) -> (HeaderValue, Option<HeaderValue>) {
         match &target.shared {
@@ -159,7 +118,12 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         }
     }
 
-    fn pass_on(&self, brought: Brought, upgrade: Option<&Upgrade>, mut context: Box<Context>) -> Response<Reply> {
+    pub(super) fn pass_on(
+        &self,
+        brought: Brought,
+        upgrade: Option<&Upgrade>,
+        mut context: Box<Context>,
+    ) -> Response<Reply> {
         let (mut head, body) = brought.answer.into_parts();
         let switched = match upgrade.map(|upgrade| upgrade.agreed(&head)) {
             None | Some(Ok(None)) => None,
@@ -188,7 +152,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         Response::from_parts(head, reply)
     }
 
-    fn answer(&self, failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
+    pub(super) fn answer(&self, failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
         let answer = self.preflight(failure, &context);
         let error = if answer.is_some() { "" } else { failure.code().meaning().word };
         let answer = answer.unwrap_or_else(|| {

@@ -25,6 +25,7 @@ mod internal;
 mod reply;
 mod respond;
 mod rules;
+mod serving;
 mod wish;
 
 pub(crate) use self::{bridge::Bridge, handle::Handler, reply::Reply, rules::WakeRules};

@@ -1,7 +1,7 @@
 //! One flight, many waiters: every ending is told to all of them.
 
 use std::{
-    future::pending,
+    future::{Future, pending},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -183,18 +183,22 @@ impl Ticket {
     }
 
     /// Waits for the landing, but not beyond `deadline`.
-    pub(crate) async fn wait(&mut self, deadline: Instant) -> Rung {
+    pub(crate) fn wait(&mut self, deadline: Instant) -> impl Future<Output = Rung> {
         let until = self.recheck.map_or(deadline, |at| at.min(deadline));
+        let early = until < deadline;
         let landed = |state: &State| matches!(state.signal, Signal::Landed(_));
-        match timeout_at(until, self.state.wait_for(landed)).await {
-            Ok(Ok(state)) => match state.signal {
-                Signal::Landed(ending) => Rung::Landed(ending),
-                Signal::Flying | Signal::Transitioning => Rung::Landed(Ending::Told),
-            },
-            // The entry is gone with its bell: ask the next one.
-            Ok(Err(_)) => Rung::Landed(Ending::Told),
-            Err(_) if until < deadline => Rung::Landed(Ending::Told),
-            Err(_) => Rung::TooLate,
+        // An `async fn` would keep its arguments twice, in each of the thousands that wait.
+        async move {
+            match timeout_at(until, self.state.wait_for(landed)).await {
+                Ok(Ok(state)) => match state.signal {
+                    Signal::Landed(ending) => Rung::Landed(ending),
+                    Signal::Flying | Signal::Transitioning => Rung::Landed(Ending::Told),
+                },
+                // The entry is gone with its bell: ask the next one.
+                Ok(Err(_)) => Rung::Landed(Ending::Told),
+                Err(_) if early => Rung::Landed(Ending::Told),
+                Err(_) => Rung::TooLate,
+            }
         }
     }
 

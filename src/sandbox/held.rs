@@ -10,19 +10,18 @@ use std::{
 
 use metrics::Gauge;
 
-use crate::{telemetry::metrics::Gauged, types::ClientNet};
+use crate::types::ClientNet;
 
 pub(crate) struct Held {
     max: AtomicUsize,
     /// 0: no bound.
     max_per_client: AtomicUsize,
     seats: Arc<Seats>,
-    gauge: Gauge,
 }
 
-#[derive(Default)]
 struct Seats {
     taken: AtomicUsize,
+    gauge: Gauge,
     /// Also while there is no bound: one may be set when there is a crowd.
     by_client: Mutex<HashMap<ClientNet, usize>>,
 }
@@ -31,13 +30,15 @@ struct Seats {
 pub(crate) struct Seat {
     seats: Arc<Seats>,
     client: ClientNet,
-    gauged: Option<Gauged>,
+    /// Its request is here.
+    gauged: bool,
 }
 
 impl Held {
     /// `max_per_client`: 0 is no bound.
     pub(crate) fn new(max: usize, max_per_client: usize, gauge: Gauge) -> Self {
-        Self { max: max.into(), max_per_client: max_per_client.into(), seats: Arc::default(), gauge }
+        let seats = Seats { taken: AtomicUsize::new(0), gauge, by_client: Mutex::default() };
+        Self { max: max.into(), max_per_client: max_per_client.into(), seats: Arc::new(seats) }
     }
 
     /// From now on so many; who has a seat keeps it.
@@ -56,7 +57,8 @@ impl Held {
             self.seats.taken.fetch_sub(1, Relaxed);
             return None;
         }
-        Some(Seat { seats: self.seats.clone(), client, gauged: Some(Gauged::new(&self.gauge)) })
+        self.seats.gauge.increment(1.0);
+        Some(Seat { seats: self.seats.clone(), client, gauged: true })
     }
 }
 
@@ -79,13 +81,20 @@ impl Seats {
 impl Seat {
     /// Its request has left; the seat goes on counting for something that it left behind.
     pub(crate) fn left_behind(mut self) -> Self {
-        self.gauged = None;
+        self.leave_gauge();
         self
+    }
+
+    fn leave_gauge(&mut self) {
+        if std::mem::take(&mut self.gauged) {
+            self.seats.gauge.decrement(1.0);
+        }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.leave_gauge();
         self.seats.taken.fetch_sub(1, Relaxed);
         if let Entry::Occupied(mut taken) = self.seats.by_client().entry(self.client) {
             *taken.get_mut() -= 1;

@@ -21,8 +21,10 @@ pub(crate) struct Hold {
     /// Only waiting for a wake is being held now: the exchange is under way, and lookups are made beside it.
     beside: bool,
     since: Option<Instant>,
-    /// When it began to wait, or last did, and whether that is for a wake.
-    began: Option<(Instant, bool)>,
+    /// When it began to wait, or last did.
+    began: Option<Instant>,
+    /// Whether that is for a wake.
+    for_wake: bool,
     held: Duration,
 }
 
@@ -43,6 +45,7 @@ impl Hold {
             beside: false,
             since: None,
             began: None,
+            for_wake: false,
             held: Duration::ZERO,
         }
     }
@@ -78,7 +81,7 @@ impl Hold {
 
     /// When it began to wait, or last did, and whether for a wake; otherwise for a lookup.
     pub(crate) fn last_wait(&self) -> Option<(Instant, bool)> {
-        self.began
+        self.began.map(|began| (began, self.for_wake))
     }
 
     /// Whether it waits now.
@@ -99,11 +102,9 @@ impl Hold {
     pub(super) fn begin(&mut self, for_wake: bool) {
         if self.since.is_none() && (for_wake || !self.beside) {
             let now = Instant::now();
-            (self.since, self.began) = (Some(now), Some((now, false)));
+            (self.since, self.began, self.for_wake) = (Some(now), Some(now), false);
         }
-        if let Some((_, wake)) = &mut self.began {
-            *wake |= for_wake;
-        }
+        self.for_wake |= for_wake;
     }
 
     /// What it waited for has ended so.

@@ -1,7 +1,7 @@
 //! Waiting and flights: from "who is meant" to "where it runs", waking it if need be. The decisions
 //! are the entry's; here somebody waits, and somebody asks.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     bell::{Ending, Rung, Ticket},
-    entry::{Act, Answer, Event, Finding, Phase, Policy, Want},
+    entry::{Act, Answer, Event, Finding, Phase, Policy, Refusal, Want},
     flight,
     held::Held,
     hold::Hold,
@@ -124,9 +124,8 @@ pub(crate) enum Unresolved {
     Restless,
 }
 
-impl From<super::entry::Refusal> for Unresolved {
-    fn from(refusal: super::entry::Refusal) -> Self {
-        use super::entry::Refusal;
+impl From<Refusal> for Unresolved {
+    fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Gone(reason) => Self::Gone(reason),
             Refusal::Denied(denial) => Self::Denied(denial),
@@ -175,16 +174,64 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
 
     /// Where it runs, after asking and waking as far as need be and `hold` allows. `since`: nothing
     /// learned after it is too old for this request.
-    pub(crate) async fn resolve(
+    pub(crate) fn resolve(
         self: &Arc<Self>,
         ask: &Ask<'_>,
         hold: &mut Hold,
         since: Instant,
-    ) -> Result<Arc<Route>, Unresolved> {
-        let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
-        let now = Instant::now();
-        let deadline = hold.deadline(now);
-        let lookup_deadline = hold.lookup_deadline(now, self.limits.load().hold_timeout);
+    ) -> impl Future<Output = Result<Arc<Route>, Unresolved>> {
+        let start = Instant::now();
+        // See `Ticket::wait`.
+        async move {
+            let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
+            let mut told = None;
+            let outcome = loop {
+                seat = seat.or_else(|| self.held.take_seat(ask.client));
+                let ticket = match self.want(ask, hold, since, seat.is_some(), place.is_some()) {
+                    Answer::Go(route) => break Ok(route),
+                    Answer::Refuse(refusal) => break Err(refusal.into()),
+                    Answer::None => break Err(Unresolved::Unavailable),
+                    // The former ticket goes only now: its place was never free in between.
+                    Answer::Park(next) => ticket.insert(next),
+                };
+                place = place.or_else(|| ticket.place.take());
+                hold.begin(ticket.for_wake);
+                if let Some(patience) = ask.patience.filter(|_| ticket.for_wake) {
+                    told = told.or_else(|| Some(Instant::now() + patience));
+                }
+                let end = self.deadline(hold, ticket.for_wake, start);
+                let (until, early) = match told {
+                    Some(told) if told < end => (told, true),
+                    _ => (end, false),
+                };
+                match ticket.wait(until).await {
+                    Rung::Landed(ending) => {
+                        hold.saw(ending);
+                        if ending == Ending::Woken {
+                            self.let_through(ticket, hold.deadline(start)).await;
+                        }
+                    }
+                    Rung::TooLate => break Err(self.too_late(ticket, hold, early)),
+                }
+            };
+            if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout))
+                && let Some(ticket) = ticket.filter(|ticket| ticket.for_wake)
+            {
+                // Who was told that it wakes finds it awake the next time.
+                ticket.keep(seat);
+            }
+            hold.end();
+            outcome
+        }
+    }
+
+    /// Until when a request waits that began to at `start`.
+    fn deadline(&self, hold: &Hold, for_wake: bool, start: Instant) -> Instant {
+        if for_wake { hold.deadline(start) } else { hold.lookup_deadline(start, self.limits.load().hold_timeout) }
+    }
+
+    /// Asks the entry. `room`: it may be held; `parked`: it is.
+    fn want(self: &Arc<Self>, ask: &Ask<'_>, hold: &Hold, since: Instant, room: bool, parked: bool) -> Answer {
         let leave = || {
             if !self.resumer.wakes() {
                 // Nobody is woken anyway: the resumer says what to tell.
@@ -192,54 +239,18 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             }
             self.warden.leave(ask.client, ask.wakes, Instant::now())
         };
-        let mut told = None;
-        let outcome = loop {
-            seat = seat.or_else(|| self.held.take_seat(ask.client));
-            let want = Want {
-                credentials: ask.credentials,
-                digest: &hold.digest,
-                since,
-                room: seat.is_some(),
-                parked: place.is_some(),
-                may_wake: hold.may_wake(),
-                leave: Leave(&leave),
-                doubts: ask.doubts,
-            };
-            let Some(act) = self.table.apply(ask.sandbox, Event::Wanted(want), Instant::now()) else {
-                break Err(Unresolved::Unavailable);
-            };
-            let ticket = match self.perform(ask.sandbox, act, Some(ask)) {
-                Answer::Go(route) => break Ok(route),
-                Answer::Refuse(refusal) => break Err(refusal.into()),
-                Answer::None => break Err(Unresolved::Unavailable),
-                // The former ticket goes only now: its place was never free in between.
-                Answer::Park(next) => ticket.insert(next),
-            };
-            place = place.or_else(|| ticket.place.take());
-            hold.begin(ticket.for_wake);
-            if let Some(patience) = ask.patience.filter(|_| ticket.for_wake) {
-                told = told.or_else(|| Some(Instant::now() + patience));
-            }
-            let end = if ticket.for_wake { deadline } else { lookup_deadline };
-            let until = told.map_or(end, |told| told.min(end));
-            match ticket.wait(until).await {
-                Rung::Landed(ending) => {
-                    hold.saw(ending);
-                    if ending == Ending::Woken {
-                        self.let_through(ticket, deadline).await;
-                    }
-                }
-                Rung::TooLate => break Err(self.too_late(ticket, hold, until < end)),
-            }
+        let want = Want {
+            credentials: ask.credentials,
+            digest: &hold.digest,
+            since,
+            room,
+            parked,
+            may_wake: hold.may_wake(),
+            leave: Leave(&leave),
+            doubts: ask.doubts,
         };
-        if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout))
-            && let Some(ticket) = ticket.filter(|ticket| ticket.for_wake)
-        {
-            // Who was told that it wakes finds it awake the next time.
-            ticket.keep(seat);
-        }
-        hold.end();
-        outcome
+        let act = self.table.apply(ask.sandbox, Event::Wanted(want), Instant::now());
+        act.map_or(Answer::None, |act| self.perform(ask.sandbox, act, Some(ask)))
     }
 
     /// What a request is told that waits no longer. `early`: it could have.

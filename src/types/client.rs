@@ -1,17 +1,26 @@
 //! Whom a bound counts as one client.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// A client as bounds count it: an IPv4 address, or the /64 that an IPv6 customer has at least (RFC 6177 §2), all of
 /// whose addresses one client can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ClientNet(IpAddr);
+pub struct ClientNet(Net);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Net {
+    V4([u8; 4]),
+    V6([u8; 8]),
+}
 
 impl From<IpAddr> for ClientNet {
     fn from(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
-            v4 @ IpAddr::V4(_) => v4,
+            IpAddr::V4(address) => Net::V4(address.octets()),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, e, f, g, h, ..] = address.octets();
+                Net::V6([a, b, c, d, e, f, g, h])
+            }
         })
     }
 }

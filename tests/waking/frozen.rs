@@ -116,7 +116,7 @@ async fn a_sandbox_found_elsewhere_does_not_answer_here_any_more() {
     let answer = world.meanwhile(async || drop(world.sandbox.running("127.0.0.2").clone())).await;
     // It lives: SDKs read a 502 as "dead".
     assert_eq!((answer.status.as_u16(), answer.error()), (503, "node_unavailable".into()));
-    assert_eq!(answer.header("retry-after"), "1");
+    assert!(["1", "2"].contains(&answer.header("retry-after")), "{answer:?}");
     assert!(answer.text().contains("may have been processed"), "{}", answer.text());
     world.proxy.is_idle_upstream_too().await;
 }

@@ -5,6 +5,7 @@ use std::{
     convert::Infallible,
     future::{Future, poll_fn},
     pin::{Pin, pin},
+    rc::Rc,
     task::{Context, Poll},
 };
 
@@ -32,7 +33,7 @@ const MAX_HEAD: usize = 128 * 1024;
 pub(super) async fn serve<S: Serve, T: Transport>(
     transport: T,
     client: Client,
-    server: &S,
+    server: Rc<S>,
     patience: Patience,
     shutdown: &Shutdown,
 ) {
@@ -42,12 +43,10 @@ pub(super) async fn serve<S: Serve, T: Transport>(
     let switched = Cell::new(None);
     let service = service_fn(|request| {
         let (mut busy, old) = (Some(watch.request()), request.version() == Version::HTTP_10);
-        // Boxed: hyper keeps room for it, and an idle connection needs none. Polled by hand: an async block would
-        // keep room for it twice.
-        let mut serving = Box::pin(server.serve(request, peer));
+        let mut serving = server.serve(request, peer);
         let (watch, switched) = (&watch, &switched);
         poll_fn(move |cx| {
-            serving.as_mut().poll(cx).map(|mut answer| {
+            Pin::new(&mut serving).poll(cx).map(|mut answer| {
                 let busy = busy.take();
                 if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
                     return Ok::<_, Infallible>(answer.map(|body| {

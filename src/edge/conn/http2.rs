@@ -63,17 +63,15 @@ pub(super) async fn serve<S: Serve, T: Transport>(
     shutdown: &Shutdown,
 ) {
     let (streams, block) = (Streams::new(patience), OpenBlock::default());
-    let peer = Rc::new(server.meet(client.ip, client.secure));
+    let peer = server.meet(client.ip, client.secure);
     let service = service_fn({
         let (streams, shutdown) = (streams.clone(), shutdown.clone());
         move |mut request: http::Request<_>| {
             let mut switches = (request.method() == Method::CONNECT).then(|| hyper::upgrade::on(&mut request));
             let mut stream = Some(streams.open());
-            let (server, peer, shutdown) = (server.clone(), peer.clone(), shutdown.clone());
-            // Polled by hand: an async block would keep room for it twice.
-            let mut serving = Box::pin(async move { server.serve(request, &peer).await });
+            let (mut serving, shutdown) = (server.serve(request, &peer), shutdown.clone());
             poll_fn(move |cx| {
-                let Poll::Ready(mut answer) = serving.as_mut().poll(cx) else {
+                let Poll::Ready(mut answer) = Pin::new(&mut serving).poll(cx) else {
                     if let Some(stream) = &stream {
                         stream.waits(cx.waker());
                     }

@@ -1,6 +1,6 @@
 //! One client connection: requests to the handler, answers back, until either side has enough.
 
-use std::{error::Error, future::Future, net::IpAddr, rc::Rc};
+use std::{error::Error, future::Future, net::IpAddr, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -22,7 +22,12 @@ pub(crate) trait Serve: 'static {
     type Tunnel: Tunnel;
     /// Once for each connection, before its first request. `secure`: over TLS.
     fn meet(&self, ip: IpAddr, secure: bool) -> Self::Peer;
-    fn serve(&self, request: Request<Incoming>, peer: &Self::Peer) -> impl Future<Output = Response<Self::Body>>;
+    /// A small future, of which a connection may keep room for one.
+    fn serve(
+        &self,
+        request: Request<Incoming>,
+        peer: &Self::Peer,
+    ) -> impl Future<Output = Response<Self::Body>> + Unpin + 'static + use<Self>;
     /// What an answer is good for that ends HTTP: 101 (RFC 9110 §7.8), or 2xx to CONNECT (RFC 8441 §5).
     fn tunnel(answer: Self::Body) -> Option<Self::Tunnel>;
     /// A request was so malformed that it never came this far: hyper answered it with this status, or would
@@ -50,18 +55,17 @@ pub(crate) struct Client {
     pub(crate) secure: bool,
 }
 
-/// Serves the connection to its end.
-pub(crate) async fn serve<S: Serve, T: Transport>(
+/// Serves the connection to its end. Boxed, a future each: that of the one must not be as large as that of the other.
+pub(crate) fn serve<S: Serve, T: Transport>(
     transport: T,
     protocol: Protocol,
     client: Client,
     server: Rc<S>,
     patience: Patience,
     shutdown: &Shutdown,
-) {
-    // A future each, boxed: that of the one must not be as large as that of the other.
+) -> Pin<Box<dyn Future<Output = ()> + '_>> {
     match protocol {
-        Protocol::Http1 => Box::pin(http1::serve(transport, client, &*server, patience, shutdown)).await,
-        Protocol::Http2 => Box::pin(http2::serve(transport, client, server, patience, shutdown)).await,
+        Protocol::Http1 => Box::pin(http1::serve(transport, client, server, patience, shutdown)),
+        Protocol::Http2 => Box::pin(http2::serve(transport, client, server, patience, shutdown)),
     }
 }
