@@ -56,15 +56,15 @@ async fn of_ten_at_once_three_wake_and_seven_are_told_to_come_later() {
 
 #[tokio::test]
 async fn wakes_that_fail_count_and_what_runs_or_is_being_woken_does_not() {
-    let world = World::new(&format!("{THREE}cache.negative_ttl = \"1ms\"\n")).await;
+    let world = World::new(THREE).await;
     let gate = Gate::closed();
     world.control.sandbox("runs").running("127.0.0.1");
     world.control.sandbox("slow").paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
-    world.control.sandbox("full").paused("127.0.0.1").always_wakes(Step::error(429, "limit"));
     world.control.sandbox("next").paused("127.0.0.1").set("/lifecycle", json!({ "autoResume": true }));
     assert_eq!(outcome(&get(&world.proxy, "slow", &[("x-sandbox-wake", "async")]).await), (503, "waking"));
-    for _ in 0..2 {
-        assert_eq!(outcome(&get(&world.proxy, "full", &[]).await), (429, "team_limit"));
+    for full in ["full", "fuller"] {
+        world.control.sandbox(full).paused("127.0.0.1").wakes([Step::error(429, "limit")]);
+        assert_eq!(outcome(&get(&world.proxy, full, &[]).await), (429, "team_limit"));
     }
     assert_eq!(outcome(&get(&world.proxy, "next", &[]).await), (429, "too_many_wakes"));
     // Never: that is no wake, and is not told that there were too many.
