@@ -67,7 +67,7 @@ async fn each_page_says_what_happened_and_what_to_do_on_any_screen_and_needs_not
         page(proxy, "8000-private", "Access denied", "Send its token", "403 traffic_token_missing"),
         page(&direct, &closed, "Nothing listens on this port", "Start a server on port", "502 port_closed"),
         page(proxy, "8000-full", "Limit reached", "maximum number of 20", "429 team_limit"),
-        page(proxy, "8000-waking", "The sandbox is waking up", "is being woken", "503 waking"),
+        page(proxy, "8000-waking", "The sandbox is waking up", "in a moment", "503 waking"),
         page(proxy, "8000-down", "Not available right now", "Try again soon", "503 control_plane_unavailable"),
         page(proxy, "0-abc", "This address leads nowhere", "from 1 to 65535", "400 invalid_port"),
     ];
@@ -113,6 +113,8 @@ async fn is_readable(tab: &mut Tab, shown: &Shown, width: u32) -> u64 {
         .map((part) => parseFloat(getComputedStyle(part).fontSize)))";
     assert!(tab.evaluate(smallest).await.as_f64().is_some_and(|size| size >= 13.0), "{url}");
     assert_eq!(tab.evaluate("document.scripts.length").await, 0);
+    // Else a browser asks the sandbox for one, which wakes it.
+    assert_eq!(tab.evaluate("document.querySelector('link[rel=icon]').href").await, "data:,");
     let elsewhere: Vec<_> =
         tab.fetched().iter().filter(|fetched| *fetched != url && !fetched.starts_with("data:")).collect();
     assert!(elsewhere.is_empty(), "{url}: {elsewhere:?}");
