@@ -18,8 +18,8 @@ impl From<IpAddr> for ClientNet {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => Net::V4(address.octets()),
             IpAddr::V6(address) => {
-                let [a, b, c, d, e, f, g, h, ..] = address.octets();
-                Net::V6([a, b, c, d, e, f, g, h])
+                let network = address.to_bits() >> 64;
+                Net::V6(u64::try_from(network).unwrap_or_default().to_be_bytes())
             }
         })
     }

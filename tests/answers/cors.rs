@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::{
     asking::{BOTH, Over, ask, get, outcome},
     support::{
-        Answer, DIRECT, Proxy, Server, World, answer,
+        Answer, DIRECT, Proxy, Raw, Server, World, answer,
         control_plane::{ControlPlane, Step},
     },
 };
@@ -94,6 +94,28 @@ async fn a_preflight_is_answered_here_and_wakes_nothing() {
     let options = ask(&world.proxy, Over::Http1, ("OPTIONS", 8000, "sleeps", "/"), &[("origin", SITE)]).await;
     assert_eq!((options.status.as_u16(), options.text()), (200, "hello".into()));
     world.proxy.is_idle().await;
+}
+
+/// RFC 9110 §8.6: no length where there can be no content.
+#[tokio::test]
+async fn an_answered_preflight_keeps_its_connection() {
+    let world = World::new("").await;
+    world.control.sandbox("abc").paused("127.0.0.1");
+    let mut client = Raw::connect(world.proxy.address).await;
+    for headers in ["", "Access-Control-Request-Headers: a, b\r\n"] {
+        client
+            .write(format!(
+                "OPTIONS * HTTP/1.1\r\nHost: 8000-abc.example.test\r\nOrigin: null\r\n\
+                 Access-Control-Request-Method: PATCH\r\n{headers}\r\n"
+            ))
+            .await;
+        let head = client.message().await.head;
+        assert_eq!((head.status(), head.one("access-control-allow-origin")), (204, "null"), "{head:?}");
+        assert_eq!(head.has("access-control-allow-headers"), !headers.is_empty());
+        for name in ["content-length", "transfer-encoding", "connection", "access-control-allow-credentials"] {
+            assert!(!head.has(name), "{name} in {head:?}");
+        }
+    }
 }
 
 #[tokio::test]

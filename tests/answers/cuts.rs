@@ -10,7 +10,7 @@ use crate::{
     envd::{Cut, Envd},
     support::{
         PATIENCE, Proxy, Raw,
-        control_plane::{ControlPlane, Sandbox, Step},
+        control_plane::{ControlPlane, Gate, Sandbox, Step},
         eventually, nodes_at,
         wire::Node,
     },
@@ -85,7 +85,7 @@ impl Client {
         match self {
             Self::Http1(mut raw, mut read) => {
                 let to_end = async {
-                    let mut part = [0; 65536];
+                    let mut part = vec![0; 65536];
                     while let Ok(count @ 1..) = raw.0.read(&mut part).await {
                         read.extend(&part[..count]);
                     }
@@ -336,6 +336,49 @@ async fn many_streams_cut_at_once_cost_few_lookups_and_all_end_in_the_error() {
     // An answer that is older than another cut is asked for again, three times at most.
     assert!((1..=4).contains(&(sandbox.lookups() - before)), "{} lookups", sandbox.lookups() - before);
     assert_eq!(sandbox.connects(), 0);
+    stage.proxy.is_idle().await;
+}
+
+/// Nobody waits for ever for a catalog that hangs, and nothing is made up.
+#[tokio::test]
+async fn while_the_catalog_hangs_a_stream_is_cut_as_it_was() {
+    let (control, node) = (ControlPlane::start().await, Node::start().await);
+    let lines = format!("{}catalog.rest.timeout = \"300ms\"\n", nodes_at(node.address.port()));
+    let proxy = Proxy::start(&control.config(&lines));
+    let sandbox = control.sandbox("abc");
+    sandbox.running("127.0.0.1");
+    for over in [Over::Http1, Over::Http2] {
+        let envd = Envd::accept(&node, false, CONNECT);
+        let (mut client, mut envd) = Client::call(proxy.address, over, 49983, envd).await;
+        envd.say(&message(0, 5)).await;
+        client.has(10).await;
+        sandbox.always_looks_up(Step::Hangs);
+        drop(envd.cut(Cut::Fin));
+        assert_eq!(client.rest().await, (Vec::new(), false));
+        sandbox.always_looks_up(Step::Truly);
+    }
+    assert_eq!(sandbox.connects(), 0);
+    proxy.is_idle().await;
+}
+
+/// Others woke it meanwhile: the stream is over all the same, and nobody waits for that wake.
+#[tokio::test]
+async fn a_stream_whose_sandbox_is_being_woken_again_ends_in_the_error() {
+    let stage = Stage::new(false).await;
+    let sandbox = stage.control.sandbox("abc");
+    sandbox.running("127.0.0.1");
+    let envd = Envd::accept(&stage.node, false, CONNECT);
+    let (client, envd) = Client::call(stage.proxy.address, Over::Http2, 49983, envd).await;
+    let gate = Gate::closed();
+    sandbox.paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
+    let forget = http::Request::delete("/sandboxes/abc").header("host", "admin");
+    crate::support::send(stage.proxy.admin, forget.body(crate::asking::bytes("")).expect("a request")).await;
+    let asked = crate::asking::get(&stage.proxy, "abc", &[("x-sandbox-wake", "async")]).await;
+    assert_eq!(crate::asking::outcome(&asked), (503, "waking"));
+    drop(envd.cut(Cut::Rst));
+    assert!(ends_with_ours(&client.rest().await, &[]));
+    sandbox.connects_become(1).await;
+    gate.open();
     stage.proxy.is_idle().await;
 }
 

@@ -105,3 +105,20 @@ async fn what_a_page_shows_is_only_text() {
     let page = ask(&world.proxy, Over::Http1, ("GET", 8000, "full", "/"), NAVIGATION).await.text();
     assert!(page.contains("&lt;img src=x onerror=alert(1)&gt; &amp; more") && !page.contains("<img"), "{page}");
 }
+
+/// What loads itself again is not sent again: a form would be lost.
+#[tokio::test]
+async fn a_form_that_was_sent_is_held_like_all() {
+    let world = World::new("wake.page_after = \"50ms\"\n").await;
+    let gate = Gate::closed();
+    world.control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
+    let later = async {
+        world.proxy.metric_becomes("client_proxy_held_requests", 1.0).await;
+        // By now the form has waited longer than a navigation may.
+        assert_eq!(outcome(&navigate(&world.proxy, Over::Http2, "GET").await), (503, "waking"));
+        gate.open();
+    };
+    let (form, ()) = tokio::join!(navigate(&world.proxy, Over::Http1, "POST"), later);
+    assert_eq!((form.status.as_u16(), form.text()), (200, "hello".into()));
+    world.proxy.is_idle().await;
+}

@@ -147,3 +147,17 @@ async fn it_takes_the_operators_token() {
     assert_eq!(wake(&world.proxy, Method::DELETE, "", Some(TOKEN)).await.status, 200);
     assert_eq!(world.proxy.count(SUSPENDED).await, 0);
 }
+
+#[tokio::test]
+async fn what_it_keeps_asleep_is_no_wake_that_a_client_caused() {
+    let world = World::new("wake.max_per_client_per_minute = 1\n").await;
+    world.control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly]);
+    put(&world.proxy, &json!({ "enabled": false })).await;
+    for _ in 0..3 {
+        assert_eq!(outcome(&get(&world.proxy, "abc", &[]).await), (503, "wakes_suspended"));
+    }
+    put(&world.proxy, &json!({ "enabled": true })).await;
+    assert_eq!(get(&world.proxy, "abc", &[]).await.status, 200);
+    world.control.sandbox("next").paused("127.0.0.1");
+    assert_eq!(outcome(&get(&world.proxy, "next", &[]).await), (429, "too_many_wakes"));
+}

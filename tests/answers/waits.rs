@@ -10,7 +10,9 @@ use crate::{
     support::{
         DIRECT, Proxy, Server, World,
         control_plane::{ControlPlane, Gate, Step},
-        eventually, request, send,
+        eventually,
+        http2::{Http2, connect},
+        request, send,
     },
 };
 
@@ -48,6 +50,26 @@ async fn async_starts_the_wake_and_is_told_at_once() {
     let seen = world.node.seen.lock().expect("no panic").clone();
     assert!(seen.iter().all(|head| !head.headers.contains_key("x-sandbox-wake")), "{seen:?}");
     world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn async_goes_for_upgrades_and_streams_too() {
+    let world = World::new("").await;
+    let gate = Gate::closed();
+    let sandbox = world.control.sandbox("abc");
+    sandbox.paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
+    let upgrade = [ASYNC, &[("connection", "upgrade"), ("upgrade", "websocket")]].concat();
+    let answer = ask(&world.proxy, Over::Http1, ("GET", 8000, "abc", "/"), &upgrade).await;
+    assert_eq!((outcome(&answer), &answer.json()["error"]), ((503, "waking"), &"waking".into()));
+    let mut socket = connect("websocket", "abc", "/");
+    socket.headers_mut().insert("x-sandbox-wake", http::HeaderValue::from_static("async"));
+    assert_eq!(outcome(&Http2::connect(world.proxy.address).await.send(socket).await), (503, "waking"));
+    let stream = [ASYNC, &[("content-type", "application/connect+json")]].concat();
+    let answer = ask(&world.proxy, Over::Http2, ("POST", 8000, "abc", "/"), &stream).await;
+    assert_eq!((outcome(&answer), answer.body[0]), ((200, "waking"), 2));
+    gate.open();
+    served(&world, "abc").await;
+    assert_eq!(sandbox.connects(), 1);
 }
 
 #[tokio::test]

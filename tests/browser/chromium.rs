@@ -10,14 +10,14 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, eventually};
 
 /// A browser with a new profile that shows one page; ended when dropped, with all its processes.
 pub(crate) struct Browser {
     child: Child,
     /// What it wrote, once the last of its processes has ended.
     log: Receiver<String>,
-    _profile: TempDir,
+    profile: TempDir,
 }
 
 impl Browser {
@@ -30,6 +30,7 @@ impl Browser {
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
             .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
             .args(["--disable-breakpad", "--disable-dev-shm-usage", "--disable-extensions", "--enable-logging=stderr"])
+            .arg("--remote-debugging-port=0")
             .arg("--host-resolver-rules=MAP *.example.test 127.0.0.1, MAP * ~NOTFOUND")
             .args(believed.map(|hash| format!("--ignore-certificate-errors-spki-list={hash}")))
             .arg(format!("--user-data-dir={}", profile.path().display()))
@@ -47,7 +48,21 @@ impl Browser {
             let _ = stderr.read_to_end(&mut bytes);
             let _ = ended.send(String::from_utf8_lossy(&bytes).into_owned());
         });
-        Self { child, log, _profile: profile }
+        Self { child, log, profile }
+    }
+
+    /// Where it may be told what to do.
+    pub(crate) async fn devtools_port(&self) -> u16 {
+        let file = self.profile.path().join("DevToolsActivePort");
+        let mut port = None;
+        eventually("it listens", async || {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            // The second line is written after the first.
+            port = text.split_once('\n').and_then(|(port, _)| port.parse().ok());
+            port.is_some()
+        })
+        .await;
+        port.expect("just seen")
     }
 }
 

@@ -3,6 +3,8 @@
 #![allow(clippy::float_cmp, reason = "metrics are whole numbers here")]
 
 mod chromium;
+mod devtools;
+mod errors;
 mod page;
 #[path = "../support/mod.rs"]
 mod support;

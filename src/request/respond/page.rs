@@ -37,7 +37,8 @@ pub(super) fn of(own: &Own<'_>, host: &str) -> Bytes {
         match name {
             "title" => page.push_str(title),
             "sign" => page.push_str(sign),
-            "message" => page.push_str(&escaped(&own.message)),
+            "message" if refresh > 0 => page.push_str("It was asleep, and will be there in a moment."),
+            "message" => page.push_str(&escaped(&for_people(&own.message))),
             "refresh" if refresh > 0 => {
                 let _ = writeln!(page, "<meta http-equiv=\"refresh\" content=\"{refresh}\">");
             }
@@ -54,7 +55,8 @@ pub(super) fn of(own: &Own<'_>, host: &str) -> Bytes {
 
 /// What a browser is not to do with it.
 pub(super) fn guard(headers: &mut HeaderMap) {
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+    // An icon of its own, if only an empty one: a browser would ask the sandbox for one, which wakes it.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(ROBOTS, HeaderValue::from_static("noindex"));
@@ -79,6 +81,14 @@ fn facts(page: &mut String, own: &Own<'_>, host: &str) {
     fact("Request id", own.request_id);
 }
 
+/// The words without those that only SDKs look for: a headline says them better.
+fn for_people(message: &str) -> Cow<'_, str> {
+    const KNOWN: [&str; 2] = ["The sandbox was not found: ", "The sandbox is running but port is not open. "];
+    let Some(rest) = KNOWN.iter().find_map(|words| message.strip_prefix(words)) else { return message.into() };
+    let mut letters = rest.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect()).into()
+}
+
 /// What it is in two words, and a sign for it.
 fn headline(failure: &Failure) -> (&'static str, &'static str) {
     if let Failure::Unresolved(Unresolved::Gone(Reason::AutoResumeOff | Reason::FilesystemOnly | Reason::NotWoken)) =
@@ -91,7 +101,8 @@ fn headline(failure: &Failure) -> (&'static str, &'static str) {
         Code::AccessDenied | Code::TrafficTokenMissing | Code::TrafficTokenInvalid => ("Access denied", "✕"),
         Code::PortClosed => ("Nothing listens on this port", "○"),
         Code::TooManyHeld | Code::TooManyWakes | Code::TeamLimit | Code::TooManyConnections => ("Limit reached", "≡"),
-        Code::Waking => ("The sandbox is waking up", "☀"),
+        // As text: phones have a coloured picture for it, too.
+        Code::Waking => ("The sandbox is waking up", "☀\u{fe0e}"),
         Code::HoldTimeout
         | Code::StillTransitioning
         | Code::NodeUnavailable
