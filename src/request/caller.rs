@@ -57,6 +57,10 @@ const REQUESTED_WITH: HeaderName = HeaderName::from_static("x-requested-with");
 impl Caller {
     /// `None`: somebody who reads JSON, and is no page.
     pub(crate) fn of(head: &Parts, marks: Marks) -> Option<Box<Self>> {
+        if marks.is_of_a_program() && head.version != Version::HTTP_10 && head.method != Method::CONNECT {
+            // Most are, and nothing is looked up.
+            return None;
+        }
         let medium = Medium::of(head, marks);
         let origin = marks.has_origin().then(|| head.headers.get(ORIGIN).cloned()).flatten();
         if medium == Medium::Json && origin.is_none() {

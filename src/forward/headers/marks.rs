@@ -95,6 +95,11 @@ impl Marks {
         self.has(Self::GRPC | Self::RPC)
     }
 
+    /// Whether none of its fields says that it is anything but a plain request of a program.
+    pub(crate) fn is_of_a_program(self) -> bool {
+        !self.has(Self::GRPC | Self::RPC | Self::BROWSER | Self::ORIGIN | Self::HOP_BY_HOP)
+    }
+
     /// Whether it may be a browser's.
     pub(crate) fn is_of_browser(self) -> bool {
         self.has(Self::BROWSER)
