@@ -61,7 +61,7 @@ async fn each_of_its_own_answers_has_its_line_and_its_count_and_no_token() {
         }
         let name = format!("client_proxy_requests_total{{origin=\"proxy\",status=\"{status}\",error=\"{error}\"}}");
         assert!(count(proxy.health, &name).await >= 1, "{name} ({own_status})");
-        read += &format!("{:?}{}", answer.headers, answer.text());
+        read.extend([format!("{:?}", answer.headers), answer.text()]);
     }
     for page in ["/sandboxes/abc", "/sandboxes/private", "/config", "/wake", "/metrics"] {
         read += &get(proxy.admin, page).await.text();
@@ -71,6 +71,9 @@ async fn each_of_its_own_answers_has_its_line_and_its_count_and_no_token() {
     assert_eq!(leaked, None);
 }
 
+/// A key, the line that sets it, a request that it concerns (method, port, path; fields), and its status then.
+type Case = (&'static str, &'static str, (&'static str, u16, &'static str), Fields<'static>, u16);
+
 #[tokio::test]
 async fn the_rules_change_at_sighup() {
     let control = ControlPlane::start().await;
@@ -78,8 +81,9 @@ async fn the_rules_change_at_sighup() {
     let quick = "cache.negative_ttl = \"1ms\"\n";
     let config = |rules: &str| control.config(&format!("{}{quick}{rules}", nodes_at(node.address.port())));
     let proxy = Binary::start(&config("")).await;
-    let preflight: Fields<'_> = &[("origin", "https://app.example.test"), ("access-control-request-method", "GET")];
-    let cases: [(&str, &str, (&str, u16, &str), Fields<'_>, u16); 5] = [
+    let preflight: Fields<'static> =
+        &[("origin", "https://app.example.test"), ("access-control-request-method", "GET")];
+    let cases: [Case; 5] = [
         ("wake.health_probe", "wake.health_probe = false", ("GET", 49983, "/health"), &[], 502),
         ("wake.ignore_paths", "wake.ignore_paths = [\"/a\"]", ("GET", 8000, "/a"), &[], 502),
         (

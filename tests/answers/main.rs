@@ -10,6 +10,7 @@ mod frames;
 mod lines;
 mod media;
 mod navigation;
+mod reader;
 mod rpc;
 mod rules;
 #[path = "../support/mod.rs"]

@@ -3,7 +3,7 @@
 use http::Method;
 
 use crate::{
-    asking::{BOTH, Medium, Over, Own, ask},
+    asking::{BOTH, Fields, Medium, Over, Own, ask},
     support::{
         Proxy, Raw, World,
         control_plane::Step,
@@ -37,7 +37,9 @@ async fn world() -> World {
 }
 
 /// Method, fields, and what such a caller reads.
-const ROWS: &[(&str, &[(&str, &str)], Medium)] = &[
+type Row = (&'static str, Fields<'static>, Medium);
+
+const ROWS: &[Row] = &[
     ("POST", &[("content-type", "application/grpc")], Medium::Grpc(GRPC)),
     ("POST", &[("content-type", "application/grpc+proto")], Medium::Grpc("application/grpc+proto")),
     ("POST", &[("content-type", "application/grpc-web+proto")], Medium::Grpc("application/grpc-web+proto")),

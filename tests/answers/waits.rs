@@ -18,9 +18,15 @@ use crate::{
 
 const ASYNC: &[(&str, &str)] = &[("x-sandbox-wake", "async")];
 
-/// What the state demands, as soon as a busy catalog says it.
+/// What the state demands, as soon as a busy catalog says it: not at once.
 fn slowly() -> Step {
-    Step::Truly.doing(|| std::thread::sleep(Duration::from_millis(30)))
+    let gate = Gate::closed();
+    let later = gate.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        later.open();
+    });
+    Step::Truly.after(&gate)
 }
 
 /// Asks again until the sandbox answers.

@@ -1,5 +1,5 @@
-//! The pages that the proxy itself shows. Where `ERROR_PAGES` names a folder, a picture of each is left there for people
-//! to look at.
+//! The pages that the proxy itself shows. Where `ERROR_PAGES` names a folder, a picture of each is left there for
+//! people to look at.
 
 use serde_json::{Value, json};
 
@@ -52,8 +52,6 @@ async fn each_page_says_what_happened_and_what_to_do_on_any_screen_and_needs_not
     control.sandbox("closed").running(&ip);
     let direct = Proxy::start(&control.config(DIRECT));
     let closed = format!("{}-closed", free_port(&ip));
-    let cut = Server::start(async |_| answer(200, "hello")).await;
-    drop(cut);
     let pages = [
         page(proxy, &format!("65535-{LONG}"), "Sandbox not found", "Check its id", "502 sandbox_not_found (unknown)"),
         page(proxy, "8000-killed", "Sandbox not found", "Create a new one", "502 sandbox_not_found (killed)"),
