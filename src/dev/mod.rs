@@ -11,6 +11,7 @@ mod api_error;
 mod banner;
 mod callers;
 pub mod demo;
+mod envd;
 mod freeze;
 mod guard;
 mod lifecycle;
