@@ -2,7 +2,6 @@
 //! template's application, and takes the whole tree with it when the playground ends.
 
 mod counter;
-mod files;
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +22,10 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::freeze;
+use super::{
+    envd::{self, files},
+    freeze,
+};
 use crate::types::{Port, Secret};
 
 /// What the agent says when it serves.
@@ -145,7 +147,7 @@ async fn serve(order: Order) -> anyhow::Result<()> {
     println!("{READY}");
     io::stdout().flush()?;
     let token = Secret::new(&order.access_token);
-    axum::serve(listener, files::router(order.folder, token)).await?;
+    axum::serve(listener, envd::router(&order.folder, &token)?).await?;
     Ok(())
 }
 
