@@ -43,7 +43,6 @@ pub(super) fn router(folder: PathBuf, token: Secret) -> Router {
         .layer(middleware::from_fn_with_state(sandbox.clone(), check_token))
         // Uploads go to the disk as they come.
         .layer(DefaultBodyLimit::disable())
-        .route("/health", get(async || StatusCode::NO_CONTENT))
         .with_state(sandbox)
 }
 
