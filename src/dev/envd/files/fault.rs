@@ -34,7 +34,7 @@ impl Fault {
         match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOENT) => Self::new(Code::NotFound, format!("{path} does not exist")),
             Some(Errno::EXIST | Errno::NOTEMPTY) => Self::new(Code::AlreadyExists, format!("{path} already exists")),
-            Some(Errno::NOTDIR) => Self::invalid(format!("{path} is not a directory, or leads through a file")),
+            Some(Errno::NOTDIR) => Self::invalid(format!("{path} is not a directory")),
             Some(Errno::ISDIR) => Self::invalid(format!("{path} is a directory")),
             Some(Errno::INVAL | Errno::NAMETOOLONG) => Self::invalid(format!("{path}: {error}")),
             Some(Errno::LOOP) => Self::new(Code::FailedPrecondition, format!("{path}: too many symbolic links")),

@@ -30,7 +30,7 @@ struct Service {
 type State = Arc<Service>;
 
 /// The service's calls. They ask for no token: that is for whoever puts them up.
-pub(crate) fn router(root: Arc<Root>) -> Router {
+pub(crate) fn router<S: rpc::Service>(root: Arc<Root>) -> Router<S> {
     let call = |name: &str| format!("/filesystem.Filesystem/{name}");
     Router::new()
         .route(&call("Stat"), rpc::unary(stat))

@@ -146,7 +146,7 @@ impl Watch {
     }
 
     fn place(&self, name: &Path) -> Place {
-        if name == Path::new(".") { self.top.clone() } else { self.top.join(name) }
+        if [".", ""].iter().any(|top| name == Path::new(top)) { self.top.clone() } else { self.top.join(name) }
     }
 
     /// Watches a directory and what is below it. What it holds already came before the watch: it is `found`,
