@@ -235,3 +235,31 @@ fn read(queue: &OwnedFd) -> io::Result<Vec<Raw>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody reads while more happens than the kernel keeps (`fs.inotify.max_queued_events`).
+    #[tokio::test]
+    async fn more_changes_than_the_kernel_keeps_end_the_watch() {
+        let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("Linux");
+        let limit: usize = limit.trim().parse().expect("a number");
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = Arc::new(Root::new(folder.path()).expect("a root"));
+        let top = root.place("/", None).expect("a place");
+        let mut watch = Watch::new(root, top, false, false).expect("a watch");
+        for number in 0..=limit {
+            let name = folder.path().join((number % 2).to_string());
+            std::fs::write(&name, "x").expect("written");
+            std::fs::remove_file(&name).expect("removed");
+        }
+        let fault = loop {
+            match watch.next().await {
+                Ok(events) => assert!(!events.is_empty()),
+                Err(fault) => break fault,
+            }
+        };
+        assert_eq!(fault.code, Code::ResourceExhausted);
+    }
+}
