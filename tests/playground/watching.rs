@@ -85,6 +85,30 @@ async fn a_watch_that_is_not_recursive_tells_of_its_directory_alone() {
     house.end().await;
 }
 
+/// SDKs ask for the sandbox's health at any other end, and so wake it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_ends_an_open_watch_with_an_error_that_lets_the_sandbox_sleep() {
+    let house = House::start().await;
+    for memory in [true, false] {
+        let sandbox = house.ground.api.sleeper("base").await;
+        let mut frames = house.stream(&sandbox, WATCH, &json!({ "path": "." })).await;
+        frames.next().await;
+        let (paused, last) = tokio::join!(sandbox.post_with("pause", json!({ "memory": memory })), async {
+            loop {
+                let (flags, message) = frames.next().await;
+                if flags != 0 {
+                    return message;
+                }
+            }
+        });
+        assert_eq!(paused.status, 204);
+        assert_eq!(last["error"]["code"], "unavailable", "{last}");
+        assert!(last["error"]["message"].as_str().is_some_and(|text| text.contains("was not found")), "{last}");
+        assert_eq!(sandbox.state().await, "paused");
+    }
+    house.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_keeps_what_happened_until_it_is_asked_also_over_a_pause() {
     let house = House::start().await;

@@ -48,14 +48,12 @@ fn gunzip(packed: impl Stream<Item = io::Result<Bytes>> + Unpin) -> impl Stream<
         loop {
             let Unpacking { packed, piece, decoder } = &mut unpacking;
             if piece.is_empty() {
-                match packed.next().await {
-                    Some(chunk) => *piece = chunk?,
-                    None => {
-                        decoder.try_finish()?;
-                        let last = std::mem::take(decoder.get_mut());
-                        return Ok((!last.is_empty()).then(|| (last.into(), None)));
-                    }
-                }
+                let Some(chunk) = packed.next().await else {
+                    decoder.try_finish()?;
+                    let last = std::mem::take(decoder.get_mut());
+                    return Ok((!last.is_empty()).then(|| (last.into(), None)));
+                };
+                *piece = chunk?;
                 continue;
             }
             decoder.write_all(&piece.split_to(piece.len().min(PIECE)))?;

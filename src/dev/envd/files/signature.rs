@@ -3,7 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use ring::digest::{Context, SHA256};
 
@@ -19,7 +19,7 @@ pub(super) enum Operation {
 /// A token that is there must be the right one, whatever the signature.
 pub(super) fn check(headers: &HeaderMap, query: &Query, operation: Operation, token: &Secret) -> Result<(), Fault> {
     let refused = |why: &str| Err(Fault::new(Code::Unauthenticated, why));
-    match headers.get("x-access-token").map(|shown| shown.as_bytes()) {
+    match headers.get("x-access-token").map(HeaderValue::as_bytes) {
         Some(shown) if !shown.is_empty() => {
             return if token.matches(shown) {
                 Ok(())

@@ -28,7 +28,7 @@ use super::{
 use crate::dev::envd::rpc::Code;
 
 /// How long a client may send nothing in the middle of an upload.
-const SILENCE: Duration = Duration::from_secs(120);
+const SILENCE: Duration = Duration::from_mins(2);
 /// Files of one form.
 const MAX_FILES: usize = 10_000;
 

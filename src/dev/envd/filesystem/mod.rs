@@ -138,7 +138,7 @@ impl Watching {
 #[serde(rename_all = "camelCase")]
 enum News {
     Start(Nothing),
-    Filesystem(Event),
+    Filesystem(Box<Event>),
     Keepalive(Nothing),
 }
 
@@ -152,7 +152,9 @@ async fn watch(
     let batches = stream::unfold(Some(watch), async |watch| {
         let mut watch = watch?;
         Some(match watch.next().await {
-            Ok(events) => (events.into_iter().map(|event| Ok(News::Filesystem(event))).collect(), Some(watch)),
+            Ok(events) => {
+                (events.into_iter().map(|event| Ok(News::Filesystem(Box::new(event)))).collect(), Some(watch))
+            }
             Err(fault) => (vec![Err(fault.into())], None),
         })
     });

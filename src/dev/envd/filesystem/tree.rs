@@ -16,7 +16,7 @@ const LONGEST: usize = 50_000;
 pub(super) fn list(root: &Root, top: &Place, depth: u32) -> Result<Vec<EntryInfo>, Fault> {
     let owners = Owners::read();
     let names = names(root, top).map_err(|error| Fault::of(&error, &top.to_string()))?;
-    let mut levels = vec![below(top, names)];
+    let mut levels = vec![below(top, &names)];
     let mut entries = Vec::new();
     let deepest = usize::try_from(depth.max(1)).unwrap_or(usize::MAX);
     while let Some(level) = levels.last_mut() {
@@ -34,13 +34,13 @@ pub(super) fn list(root: &Root, top: &Place, depth: u32) -> Result<Vec<EntryInfo
         let goes_on = entry.is_directory_itself() && levels.len() < deepest;
         entries.push(entry);
         if goes_on && let Ok(names) = self::names(root, &place) {
-            levels.push(below(&place, names));
+            levels.push(below(&place, &names));
         }
     }
     Ok(entries)
 }
 
-fn below(place: &Place, names: Vec<PathBuf>) -> vec::IntoIter<Place> {
+fn below(place: &Place, names: &[PathBuf]) -> vec::IntoIter<Place> {
     names.iter().map(|name| place.join(name)).collect::<Vec<_>>().into_iter()
 }
 
