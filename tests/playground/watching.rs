@@ -18,6 +18,8 @@ async fn told_until(frames: &mut Frames, name: &str, kind: &str) -> Vec<(String,
             let (flags, message) = frames.next().await;
             assert_eq!(flags, 0, "{message}");
             if let Some(event) = message.get("filesystem") {
+                let gone = event["type"] == "EVENT_TYPE_REMOVE" || event["type"] == "EVENT_TYPE_RENAME";
+                assert!(!gone || event.get("entry").is_none(), "what is gone has no entry: {event}");
                 told.push(named(event));
                 if told.last().is_some_and(|(its, kinds)| its == name && kinds == kind) {
                     return told;
@@ -58,6 +60,12 @@ async fn a_watch_tells_of_changes_below_as_they_happen() {
     assert!(told.contains(&("n".to_owned(), "RENAME".to_owned())), "{told:?}");
     house.put(&sandbox, "w/m/e/g", "x").await;
     told_until(&mut frames, "m/e/g", "WRITE").await;
+    // Out of the watched directory, nothing is told of it.
+    house.ask(&sandbox, "Move", json!({ "source": "w/m/e", "destination": "out" })).await;
+    house.put(&sandbox, "out/unheard", "x").await;
+    house.ask(&sandbox, "Move", json!({ "source": "out", "destination": "w/m/e" })).await;
+    let told = told_until(&mut frames, "m/e", "CREATE").await;
+    assert!(told.iter().all(|(name, _)| !name.ends_with("unheard")), "{told:?}");
     house.ask(&sandbox, "Remove", json!({ "path": "w/m" })).await;
     let told = told_until(&mut frames, "m", "REMOVE").await;
     assert!(told.contains(&("m/e/g".to_owned(), "REMOVE".to_owned())), "{told:?}");
@@ -74,6 +82,12 @@ async fn a_watch_that_is_not_recursive_tells_of_its_directory_alone() {
     frames.next().await;
     house.put(&sandbox, "w/old/a.txt", "1").await;
     house.put(&sandbox, "w/b.txt", "1").await;
+    let (_, first) = frames.next().await;
+    assert_eq!(
+        first["filesystem"],
+        json!({ "name": "b.txt", "type": "EVENT_TYPE_CREATE" }),
+        "no entry unless asked for"
+    );
     let told = told_until(&mut frames, "b.txt", "WRITE").await;
     assert!(told.iter().all(|(name, _)| name == "b.txt"), "{told:?}");
     for (path, want) in [("nope", "not_found"), ("w/b.txt", "invalid_argument")] {
