@@ -3,6 +3,10 @@
 
 mod api;
 mod end;
+mod envd;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each test uses its part")]
+mod support;

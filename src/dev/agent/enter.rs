@@ -15,7 +15,9 @@ use std::{
 };
 
 use rustix::{
-    mount::{MountPropagationFlags, mount_bind_recursive, mount_change},
+    mount::{
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change, unmount,
+    },
     process::{chroot, getegid, geteuid, ioctl_tiocsctty, setsid},
     thread::UnshareFlags,
 };
@@ -117,8 +119,32 @@ fn own_root(folder: &Path, uid: u32) -> io::Result<()> {
     }
     show(Path::new("/"), folder, &OWN)?;
     show(Path::new("/home"), &folder.join("home"), &["user"])?;
+    let _ = name_user(folder, uid);
     chroot(folder)?;
     Ok(())
+}
+
+/// Whatever the machine calls that number: `whoami` is to say `user`.
+fn name_user(folder: &Path, uid: u32) -> io::Result<()> {
+    if uid == 0 {
+        return Ok(());
+    }
+    let names = |line: &&str| {
+        let mut fields = line.split(':');
+        fields.next() != Some("user") && fields.nth(1) != Some(&uid.to_string())
+    };
+    let passwd = fs::read_to_string("/etc/passwd")?;
+    let mut lines: Vec<&str> = passwd.lines().filter(names).collect();
+    let user = format!("user:x:{uid}:{uid}::/home/user:/bin/bash");
+    lines.push(&user);
+    // On a file system in memory that nobody else sees, and that lives as long as the file is shown.
+    let desk = folder.join("tmp");
+    mount("tmpfs", &desk, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, None)?;
+    let file = desk.join("passwd");
+    let shown =
+        fs::write(&file, lines.join("\n") + "\n").and_then(|()| Ok(mount_bind(&file, folder.join("etc/passwd"))?));
+    unmount(&desk, UnmountFlags::DETACH)?;
+    shown
 }
 
 /// Shows everything in one folder of the machine in one of the sandbox, but for some names. What the sandbox has

@@ -1,0 +1,50 @@
+//! Programs sleep and end with their sandbox, whatever they have done to get away.
+
+use serde_json::json;
+
+use super::{bash, connect::Rpc, of};
+use crate::{
+    playground_support::{Ground, processes_with, state_of, until},
+    support::Proxy,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_sleeps_with_its_sandbox_and_goes_on_where_it_was() {
+    let ground = Ground::start(&["--proxy", "127.0.0.1:0"]).await;
+    let proxy = Proxy::start(&ground.playground.proxy_config());
+    let sandbox = ground.api.sleeper("base").await;
+    let mut rpc =
+        Rpc::to(&ground.api.client, &sandbox).with("e2b-sandbox-id", &sandbox.id).with("e2b-sandbox-port", "49983");
+    rpc.base = format!("http://{}", proxy.address);
+    let mut wanted = bash("read a; echo $a; read b; echo $a $b; (setsid sleep 4371 &); exec sleep 4372");
+    wanted["stdin"] = true.into();
+    let (mut frames, pid) = rpc.start(wanted).await;
+    let say = |text: &str| of(pid, &json!({ "input": { "stdin": super::base64(text) } }));
+    rpc.done("SendInput", &say("before\n")).await;
+    assert_eq!(frames.said("stdout").await, "before\n");
+    assert_eq!(sandbox.post("pause").await.status, 204);
+    // The edge ends a stream of its sandbox that went to sleep.
+    let last = frames.next().await;
+    assert!(!matches!(last, Ok(Some((0, _)))), "{last:?}");
+    let number = i32::try_from(pid).expect("a number");
+    assert_eq!(state_of(number), Some('T'));
+    assert_eq!(sandbox.state().await, "paused");
+    // The next call wakes it.
+    let all = rpc.done("List", &json!({})).await;
+    assert_eq!(all["processes"][0]["pid"], pid);
+    let mut joined = rpc.stream("Connect", &[of(pid, &json!({}))]).await;
+    assert_eq!(joined.event().await, json!({ "start": { "pid": pid } }));
+    rpc.done("SendInput", &say("after\n")).await;
+    assert_eq!(joined.said("stdout").await, "before after\n");
+    until("all of it runs", async || {
+        sandbox.processes().await.iter().filter(|(_, name, _)| name == "sleep").count() == 2
+    })
+    .await;
+    let all = sandbox.processes().await;
+    assert_eq!(sandbox.kill().await.status, 204);
+    for (pid, name, _) in all {
+        assert!(matches!(state_of(pid), None | Some('Z')), "{name} survived");
+    }
+    assert!(processes_with(&sandbox.id).is_empty());
+    ground.playground.shutdown().await;
+}
