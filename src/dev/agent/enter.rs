@@ -25,9 +25,14 @@ use rustix::{
 /// What the sandbox has of its own, whatever the machine has there.
 const OWN: [&str; 2] = ["home", "tmp"];
 
+/// What programs cannot do without; other folders of the machine may be impossible to show.
+const NEEDED: [&str; 3] = ["dev", "proc", "usr"];
+
 /// What a shell says of a program that is not there, or cannot be run.
 const NOT_FOUND: i32 = 127;
 const NOT_RUN: i32 = 126;
+/// What [`Args::or_nothing`] says where the machine has no user namespaces to give.
+pub(crate) const NO_ROOT: i32 = 125;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
@@ -43,17 +48,32 @@ pub(crate) struct Args {
     /// Standard input is to be the controlling terminal
     #[arg(long)]
     terminal: bool,
+    /// Run nothing unless the folder can be the root
+    #[arg(long)]
+    or_nothing: bool,
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
 impl Args {
     pub(crate) fn new(root: &Path, cwd: &Path, uid: u32, command: &OsStr) -> Self {
-        Self { root: root.into(), cwd: cwd.into(), uid, terminal: false, command: vec![command.into()] }
+        Self {
+            root: root.into(),
+            cwd: cwd.into(),
+            uid,
+            terminal: false,
+            or_nothing: false,
+            command: vec![command.into()],
+        }
     }
 
     pub(crate) fn with_terminal(mut self) -> Self {
         self.terminal = true;
+        self
+    }
+
+    pub(crate) fn or_nothing(mut self) -> Self {
+        self.or_nothing = true;
         self
     }
 
@@ -64,6 +84,9 @@ impl Args {
         command.arg("--root").arg(&self.root).arg("--cwd").arg(&self.cwd);
         if self.terminal {
             command.arg("--terminal");
+        }
+        if self.or_nothing {
+            command.arg("--or-nothing");
         }
         command.arg("--").args(&self.command);
         command
@@ -83,6 +106,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     command.args(rest);
     let begun = if own_root(&args.root, args.uid).is_ok() {
         std::env::set_current_dir(&args.cwd)
+    } else if args.or_nothing {
+        std::process::exit(NO_ROOT)
     } else {
         let home = std::env::var_os("HOME").unwrap_or_default();
         command.env("HOME", below(&args.root, Path::new(&home)));
@@ -107,18 +132,19 @@ pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
 /// Makes the folder the root of this process, in namespaces of its own (`user_namespaces(7)`): the machine
 /// sees nothing of the mounts.
 fn own_root(folder: &Path, uid: u32) -> io::Result<()> {
-    let (outer_uid, outer_gid) = (geteuid().as_raw(), getegid().as_raw());
+    let (owner, group) = (geteuid().as_raw(), getegid().as_raw());
     #[expect(deprecated, reason = "unsafe with CLONE_FILES, which is not asked for")]
     rustix::thread::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
     fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/uid_map", format!("{uid} {outer_uid} 1"))?;
-    fs::write("/proc/self/gid_map", format!("{uid} {outer_gid} 1"))?;
+    fs::write("/proc/self/uid_map", format!("{uid} {owner} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{uid} {group} 1"))?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     for name in OWN {
         make_folder(&folder.join(name))?;
     }
     show(Path::new("/"), folder, &OWN)?;
     show(Path::new("/home"), &folder.join("home"), &["user"])?;
+    make_folder(&folder.join("root"))?;
     let _ = name_user(folder, uid);
     chroot(folder)?;
     Ok(())
@@ -163,7 +189,11 @@ fn show(from: &Path, to: &Path, but: &[&str]) -> io::Result<()> {
             }
         } else if kind.is_dir() && fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
             make_folder(&shown)?;
-            mount_bind_recursive(&path, &shown)?;
+            match mount_bind_recursive(&path, &shown) {
+                // Without it nothing runs.
+                Err(error) if NEEDED.iter().any(|name| entry.file_name() == *name) => return Err(error.into()),
+                _ => {}
+            }
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ use axum::{
     Json,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{MethodRouter, post},
 };
@@ -30,6 +30,7 @@ use http_body_util::{BodyExt as _, Limited};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout_at;
 
+#[allow(unused_imports, reason = "`Int64` is for the file services")]
 pub(crate) use self::{
     call::Call,
     envelope::Messages,
@@ -199,7 +200,7 @@ fn wrong_kind(kind: &'static str) -> Response {
 }
 
 fn uncompressed(headers: &HeaderMap, name: &str) -> Result<(), Error> {
-    match headers.get(name).map(|coding| coding.as_bytes()) {
+    match headers.get(name).map(HeaderValue::as_bytes) {
         None | Some(b"" | b"identity") => Ok(()),
         Some(_) => Err(Error::new(Code::Unimplemented, format!("{name}: only identity is understood"))),
     }
