@@ -2,11 +2,14 @@
 //! server streams and client streams as axum routes. Nothing of a service stands here.
 //!
 //! ```ignore
+//! async fn stat(envd: Arc<Envd>, call: Call, request: StatRequest) -> Result<StatResponse, rpc::Error>;
+//! async fn start(.., request: StartRequest) -> Result<impl Stream<Item = Result<Answer, rpc::Error>>, rpc::Error>;
+//! async fn stream_input(.., requests: Messages<Input>) -> Result<Nothing, rpc::Error>;
+//!
 //! Router::new()
-//!     .route("/filesystem.Filesystem/Stat", rpc::unary(stat)) // async fn(State, Call, StatRequest) -> Result<StatResponse, rpc::Error>
-//!     .route("/process.Process/Start", rpc::server_stream(start)) // ... -> Result<impl Stream<Item = Result<Answer, rpc::Error>>, rpc::Error>
-//!     .route("/process.Process/StreamInput", rpc::client_stream(stream_input)) // async fn(State, Call, Messages<Input>) -> ...
-//!     .with_state(state)
+//!     .route("/filesystem.Filesystem/Stat", rpc::unary(stat))
+//!     .route("/process.Process/Start", rpc::server_stream(start))
+//!     .route("/process.Process/StreamInput", rpc::client_stream(stream_input))
 //! ```
 
 mod call;

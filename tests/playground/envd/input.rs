@@ -98,5 +98,9 @@ async fn a_terminal_is_one() {
     say("exit 4\n").await;
     let ended = frames.ended().await;
     assert_eq!((ended.end["exitCode"].as_i64(), ended.last), (Some(4), json!({})));
+    // Whoever asks for the terminal by name gets this one, not only a shell that knows how to take one.
+    let mut wanted = json!({ "process": { "cmd": "sh", "args": ["-c", "echo mine > /dev/tty"] } });
+    wanted["pty"] = size(80, 24)["pty"].clone();
+    assert_eq!(rpc.run(wanted).await.pty, "mine\r\n");
     ground.playground.shutdown().await;
 }

@@ -4,18 +4,39 @@ use serde_json::json;
 
 use super::{bash, connect::Rpc, of};
 use crate::{
-    playground_support::{Ground, processes_with, state_of, until},
+    playground_support::{Ground, Sandbox, processes_with, state_of, until},
     support::Proxy,
 };
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_program_sleeps_with_its_sandbox_and_goes_on_where_it_was() {
+/// A playground that traffic wakes by way of a proxy, and the way through that to a sandbox's envd.
+async fn behind_a_proxy() -> (Ground, Proxy, Sandbox, Rpc) {
     let ground = Ground::start(&["--proxy", "127.0.0.1:0"]).await;
     let proxy = Proxy::start(&ground.playground.proxy_config());
     let sandbox = ground.api.sleeper("base").await;
-    let mut rpc =
-        Rpc::to(&ground.api.client, &sandbox).with("e2b-sandbox-id", &sandbox.id).with("e2b-sandbox-port", "49983");
+    let rpc = Rpc::to(&ground.api.client, &sandbox);
+    let mut rpc = rpc.with("e2b-sandbox-id", &sandbox.id).with("e2b-sandbox-port", "49983");
     rpc.base = format!("http://{}", proxy.address);
+    (ground, proxy, sandbox, rpc)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_commands_wake_a_sandbox_once_and_all_of_them_run() {
+    let (ground, _proxy, sandbox, rpc) = behind_a_proxy().await;
+    assert_eq!(sandbox.post("pause").await.status, 204);
+    let runs = (0..20).map(|number| {
+        let rpc = rpc.clone();
+        tokio::spawn(async move { rpc.run(bash(&format!("echo {number}"))).await.stdout })
+    });
+    for (number, run) in runs.collect::<Vec<_>>().into_iter().enumerate() {
+        assert_eq!(run.await.expect("done"), format!("{number}\n"));
+    }
+    assert_eq!(sandbox.inside().await["wakes"], 1);
+    ground.playground.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_sleeps_with_its_sandbox_and_goes_on_where_it_was() {
+    let (ground, _proxy, sandbox, rpc) = behind_a_proxy().await;
     let mut wanted = bash("read a; echo $a; read b; echo $a $b; (setsid sleep 4371 &); exec sleep 4372");
     wanted["stdin"] = true.into();
     let (mut frames, pid) = rpc.start(wanted).await;
