@@ -120,7 +120,6 @@ kind = "rest"
 rest = {{ url = "http://{api}", api_key = "{key}" }}
 [cache]
 ttl = "200ms"
-negative_ttl = "10ms" # whoever was refused, calls `connect` and tries again
 [upstream]
 mode = "direct"
 address = "{{node}}:{{port}}"

@@ -8,5 +8,4 @@ mod envd;
 mod playground_support;
 mod processes;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "each test uses its part")]
 mod support;

@@ -53,16 +53,17 @@ impl Sandbox {
     }
 
     async fn do_pause(self: Arc<Self>, ground: Arc<Ground>) {
-        let well = self.put_to_sleep(&ground).await;
-        {
-            let mut state = self.state();
-            state.life.pause_ended(Instant::now(), well);
-            if well {
-                state.paused = SystemTime::now();
-                state.place = None;
-            }
+        if !self.put_to_sleep(&ground).await {
+            self.state().life.pause_ended(Instant::now(), false);
         }
         self.changed.send_replace(());
+    }
+
+    fn sleeps(&self) {
+        let mut state = self.state();
+        state.life.pause_ended(Instant::now(), true);
+        state.paused = SystemTime::now();
+        state.place = None;
     }
 
     async fn put_to_sleep(&self, ground: &Arc<Ground>) -> bool {
@@ -87,12 +88,16 @@ impl Sandbox {
         let mut tree = self.tree.lock().await;
         if memory {
             if let Some(tree) = tree.as_ref() {
+                // First: a proxy that loses a connection asks at once why.
+                self.sleeps();
                 tree.reset_connections().await;
+                return true;
             }
         } else if let Some(tree) = tree.take() {
             self.state().root = None;
             tree.kill().await;
         }
+        self.sleeps();
         true
     }
 

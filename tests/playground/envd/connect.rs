@@ -106,13 +106,11 @@ impl Frames {
                     return Ok(Some((flags, serde_json::from_slice(&message).expect("JSON"))));
                 }
             }
-            match self.answer.chunk().await? {
-                Some(chunk) => self.read.extend_from_slice(&chunk),
-                None => {
-                    assert!(self.read.is_empty(), "the stream ends within a frame");
-                    return Ok(None);
-                }
-            }
+            let Some(chunk) = self.answer.chunk().await? else {
+                assert!(self.read.is_empty(), "the stream ends within a frame");
+                return Ok(None);
+            };
+            self.read.extend_from_slice(&chunk);
         }
     }
 

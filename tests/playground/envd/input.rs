@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{base64, bash, of, sandbox};
+use super::{base64, bash, lines, of, sandbox};
 
 fn with_stdin(script: &str) -> Value {
     let mut wanted = bash(script);
@@ -30,8 +30,7 @@ async fn input_reaches_a_program_in_order_until_it_is_closed() {
     assert_eq!(answer.next().await.expect("whole"), Some((0, json!({}))));
     assert_eq!(answer.next().await.expect("whole"), Some((2, json!({}))));
     assert_eq!(rpc.done("CloseStdin", &of(pid, &json!({}))).await, json!({}));
-    let want: String = (2..200).map(|number| format!("{number}\n")).collect();
-    assert_eq!(frames.ended().await.stdout, format!("one\n{want}over\n"));
+    assert_eq!(frames.ended().await.stdout, format!("one\n{}over\n", lines(2..200)));
     ground.playground.shutdown().await;
 }
 

@@ -34,6 +34,11 @@ fn of(pid: u64, rest: &Value) -> Value {
     message
 }
 
+/// The numbers, each on a line.
+fn lines(numbers: std::ops::Range<usize>) -> String {
+    numbers.fold(String::new(), |all, number| all + &number.to_string() + "\n")
+}
+
 fn base64(text: impl AsRef<[u8]>) -> String {
     STANDARD.encode(text)
 }

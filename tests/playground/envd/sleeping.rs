@@ -37,26 +37,29 @@ async fn twenty_commands_wake_a_sandbox_once_and_all_of_them_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_sleeps_with_its_sandbox_and_goes_on_where_it_was() {
     let (ground, _proxy, sandbox, rpc) = behind_a_proxy().await;
-    let mut wanted = bash("read a; echo $a; read b; echo $a $b; (setsid sleep 4371 &); exec sleep 4372");
+    let mut wanted =
+        bash("all=; while read word; do all=$all$word; echo $all; done; (setsid sleep 4371 &); exec sleep 4372");
     wanted["stdin"] = true.into();
     let (mut frames, pid) = rpc.start(wanted).await;
     let say = |text: &str| of(pid, &json!({ "input": { "stdin": super::base64(text) } }));
-    rpc.done("SendInput", &say("before\n")).await;
-    assert_eq!(frames.said("stdout").await, "before\n");
-    assert_eq!(sandbox.post("pause").await.status, 204);
-    // The edge ends a stream of its sandbox that went to sleep.
-    let last = frames.next().await;
-    assert!(!matches!(last, Ok(Some((0, _)))), "{last:?}");
     let number = i32::try_from(pid).expect("a number");
-    assert_eq!(state_of(number), Some('T'));
-    assert_eq!(sandbox.state().await, "paused");
-    // The next call wakes it.
-    let all = rpc.done("List", &json!({})).await;
-    assert_eq!(all["processes"][0]["pid"], pid);
-    let mut joined = rpc.stream("Connect", &[of(pid, &json!({}))]).await;
-    assert_eq!(joined.event().await, json!({ "start": { "pid": pid } }));
-    rpc.done("SendInput", &say("after\n")).await;
-    assert_eq!(joined.said("stdout").await, "before after\n");
+    let mut all = String::new();
+    for word in ["a", "b", "c", "d", "e"] {
+        rpc.done("SendInput", &say(&format!("{word}\n"))).await;
+        all += word;
+        assert_eq!(frames.said("stdout").await, format!("{all}\n"));
+        assert_eq!(sandbox.post("pause").await.status, 204);
+        // The edge knows why the stream broke off, and ends it so that no SDK looks whether the sandbox lives.
+        let (flags, last) = frames.next().await.expect("a whole stream").expect("a last frame");
+        assert_eq!((flags, &last["error"]["code"]), (2, &json!("unavailable")), "{last}");
+        assert_eq!(state_of(number), Some('T'));
+        assert_eq!(sandbox.state().await, "paused");
+        // The next call wakes it.
+        assert_eq!(rpc.done("List", &json!({})).await["processes"][0]["pid"], pid);
+        frames = rpc.stream("Connect", &[of(pid, &json!({}))]).await;
+        assert_eq!(frames.event().await, json!({ "start": { "pid": pid } }));
+    }
+    rpc.done("CloseStdin", &of(pid, &json!({}))).await;
     until("all of it runs", async || {
         sandbox.processes().await.iter().filter(|(_, name, _)| name == "sleep").count() == 2
     })
