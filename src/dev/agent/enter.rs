@@ -155,22 +155,27 @@ fn name_user(folder: &Path, uid: u32) -> io::Result<()> {
     if uid == 0 {
         return Ok(());
     }
-    let names = |line: &&str| {
-        let mut fields = line.split(':');
-        fields.next() != Some("user") && fields.nth(1) != Some(&uid.to_string())
-    };
-    let passwd = fs::read_to_string("/etc/passwd")?;
-    let mut lines: Vec<&str> = passwd.lines().filter(names).collect();
-    let user = format!("user:x:{uid}:{uid}::/home/user:/bin/bash");
-    lines.push(&user);
-    // On a file system in memory that nobody else sees, and that lives as long as the file is shown.
+    // On a file system in memory that nobody else sees, and that lives as long as the files are shown.
     let desk = folder.join("tmp");
     mount("tmpfs", &desk, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, None)?;
-    let file = desk.join("passwd");
-    let shown =
-        fs::write(&file, lines.join("\n") + "\n").and_then(|()| Ok(mount_bind(&file, folder.join("etc/passwd"))?));
+    let user = format!("user:x:{uid}:{uid}::/home/user:/bin/bash");
+    let shown = show_names(folder, &desk, "passwd", uid, &user)
+        .and_then(|()| show_names(folder, &desk, "group", uid, &format!("user:x:{uid}:")));
     unmount(&desk, UnmountFlags::DETACH)?;
     shown
+}
+
+/// The machine's file, in which that line is the only one for name and number (`passwd(5)`, `group(5)`).
+fn show_names(folder: &Path, desk: &Path, file: &str, number: u32, line: &str) -> io::Result<()> {
+    let others = |line: &&str| {
+        let mut fields = line.split(':');
+        fields.next() != Some("user") && fields.nth(1) != Some(&number.to_string())
+    };
+    let text = fs::read_to_string(Path::new("/etc").join(file))?;
+    let lines: Vec<&str> = text.lines().filter(others).chain([line]).collect();
+    let written = desk.join(file);
+    fs::write(&written, lines.join("\n") + "\n")?;
+    Ok(mount_bind(&written, folder.join("etc").join(file))?)
 }
 
 /// Shows everything in one folder of the machine in one of the sandbox, but for some names. What the sandbox has

@@ -1,4 +1,4 @@
-//! Programs as they were asked for, and who may ask.
+//! Programs as they were asked for, and who may ask. Needs a machine that gives user namespaces.
 
 use serde_json::{Value, json};
 
@@ -34,6 +34,7 @@ async fn user_folder_and_environment_are_as_asked_for() {
     assert!(!all.contains("API_KEY") && !all.contains(&sandbox.token), "{all}");
     let root = rpc.with("authorization", "Basic cm9vdDo=");
     assert_eq!(root.run(bash("id -u; echo $HOME $USER")).await.stdout, "0\n/root root\n");
+    assert_eq!(run("id -u; id -un; id -gn", json!({})).await, "1000\nuser\nuser\n");
     for (rpc, wanted, code) in [
         (&rpc, json!({ "process": { "cmd": "true", "cwd": "/nowhere" } }), "invalid_argument"),
         (&rpc, json!({ "process": { "cmd": "" } }), "invalid_argument"),

@@ -31,6 +31,9 @@ use super::{
 
 type Shared = Arc<Envd>;
 
+/// It is kept as long as the process runs; the system bounds the rest.
+const TAG_MAX: usize = 1024;
+
 pub(super) fn router() -> Router<Shared> {
     Router::new()
         .route("/process.Process/Start", rpc::server_stream(start))
@@ -47,6 +50,9 @@ async fn start(envd: Shared, call: Call, request: StartRequest) -> Result<impl A
     let StartRequest { process, pty, tag, stdin } = request;
     let command = launch::command(&envd, &call, &process, pty.is_some())?;
     envd.processes.has_room()?;
+    if tag.as_ref().is_some_and(|tag| tag.len() > TAG_MAX) {
+        return Err(Error::new(Code::InvalidArgument, format!("a tag has {TAG_MAX} bytes at most")));
+    }
     launch::tell_once_if_without_root(&envd);
     let wants_stdin = stdin.unwrap_or(true);
     let begun = Running::start(&envd.children, command, process, tag, pty, wants_stdin)
