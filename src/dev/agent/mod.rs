@@ -1,4 +1,5 @@
-//! Inside a sandbox: the root of its process tree. It serves envd, starts the template's application, and takes the whole tree with it when the playground ends.
+//! Inside a sandbox: the root of its process tree. It serves envd, starts the template's application, and
+//! takes the whole tree with it when the playground ends.
 
 mod counter;
 pub(crate) mod enter;

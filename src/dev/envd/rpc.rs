@@ -2,11 +2,14 @@
 //! server streams and client streams as axum routes. Nothing of a service stands here.
 //!
 //! ```ignore
+//! async fn stat(envd: Arc<Envd>, call: Call, request: StatRequest) -> Result<StatResponse, rpc::Error>;
+//! async fn start(.., request: StartRequest) -> Result<impl Stream<Item = Result<Answer, rpc::Error>>, rpc::Error>;
+//! async fn stream_input(.., requests: Messages<Input>) -> Result<Nothing, rpc::Error>;
+//!
 //! Router::new()
-//!     .route("/filesystem.Filesystem/Stat", rpc::unary(stat)) // async fn(State, Call, StatRequest) -> Result<StatResponse, rpc::Error>
-//!     .route("/process.Process/Start", rpc::server_stream(start)) // ... -> Result<impl Stream<Item = Result<Answer, rpc::Error>>, rpc::Error>
-//!     .route("/process.Process/StreamInput", rpc::client_stream(stream_input)) // async fn(State, Call, Messages<Input>) -> ...
-//!     .with_state(state)
+//!     .route("/filesystem.Filesystem/Stat", rpc::unary(stat))
+//!     .route("/process.Process/Start", rpc::server_stream(start))
+//!     .route("/process.Process/StreamInput", rpc::client_stream(stream_input))
 //! ```
 
 mod call;
@@ -21,7 +24,7 @@ use axum::{
     Json,
     body::{Body, Bytes},
     extract::{Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{MethodRouter, post},
 };
@@ -30,6 +33,7 @@ use http_body_util::{BodyExt as _, Limited};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout_at;
 
+#[allow(unused_imports, reason = "`Int64` is for the file services")]
 pub(crate) use self::{
     call::Call,
     envelope::Messages,
@@ -199,7 +203,7 @@ fn wrong_kind(kind: &'static str) -> Response {
 }
 
 fn uncompressed(headers: &HeaderMap, name: &str) -> Result<(), Error> {
-    match headers.get(name).map(|coding| coding.as_bytes()) {
+    match headers.get(name).map(HeaderValue::as_bytes) {
         None | Some(b"" | b"identity") => Ok(()),
         Some(_) => Err(Error::new(Code::Unimplemented, format!("{name}: only identity is understood"))),
     }

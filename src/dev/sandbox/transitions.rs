@@ -5,15 +5,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tokio::{
-    sync::MutexGuard,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Fault, Sandbox};
 use crate::dev::{
     lifecycle::{Caller, Lifecycle, Phase, Refusal, Step},
-    process::Tree,
     sandboxes::Ground,
 };
 
@@ -57,45 +53,50 @@ impl Sandbox {
     }
 
     async fn do_pause(self: Arc<Self>, ground: Arc<Ground>) {
-        let Phase::Pausing { memory, .. } = self.state().life.phase() else {
-            return;
-        };
-        let asleep = self.put_to_sleep(&ground).await;
-        {
-            let mut state = self.state();
-            state.life.pause_ended(Instant::now(), asleep.is_some());
-            if asleep.is_some() {
-                state.paused = SystemTime::now();
-                state.place = None;
-            }
-        }
-        // Whoever is cut off looks at once whether the sandbox sleeps: by now it does. The lock keeps wakes out
-        // until all are.
-        if let Some(mut tree) = asleep {
-            if memory {
-                if let Some(tree) = tree.as_ref() {
-                    tree.reset_connections().await;
-                }
-            } else if let Some(tree) = tree.take() {
-                self.state().root = None;
-                tree.kill().await;
-            }
+        if !self.put_to_sleep(&ground).await {
+            self.state().life.pause_ended(Instant::now(), false);
         }
         self.changed.send_replace(());
     }
 
-    /// The stopped tree; `None` if it could not be stopped.
-    async fn put_to_sleep(&self, ground: &Arc<Ground>) -> Option<MutexGuard<'_, Option<Tree>>> {
-        match self.tree.lock().await.as_ref()?.freeze().await {
-            Ok(frozen) => self.state().frozen = frozen,
-            Err(error) => {
-                tracing::warn!(sandbox = %self.facts.id, %error, "the sandbox could not be paused");
-                return None;
+    fn sleeps(&self) {
+        let mut state = self.state();
+        state.life.pause_ended(Instant::now(), true);
+        state.paused = SystemTime::now();
+        state.place = None;
+    }
+
+    async fn put_to_sleep(&self, ground: &Arc<Ground>) -> bool {
+        let Phase::Pausing { memory, .. } = self.state().life.phase() else {
+            return false;
+        };
+        {
+            let tree = self.tree.lock().await;
+            let Some(tree) = tree.as_ref() else {
+                return false;
+            };
+            match tree.freeze().await {
+                Ok(frozen) => self.state().frozen = frozen,
+                Err(error) => {
+                    tracing::warn!(sandbox = %self.facts.id, %error, "the sandbox could not be paused");
+                    return false;
+                }
             }
         }
         // Not under the lock: a kill need not wait for it.
         sleep(ground.pause_delay).await;
-        Some(self.tree.lock().await)
+        let mut tree = self.tree.lock().await;
+        // First: a proxy that loses a connection asks at once why. The lock keeps wakes out until all are lost.
+        self.sleeps();
+        if memory {
+            if let Some(tree) = tree.as_ref() {
+                tree.reset_connections().await;
+            }
+        } else if let Some(tree) = tree.take() {
+            self.state().root = None;
+            tree.kill().await;
+        }
+        true
     }
 
     /// Returns whether it was resumed by this call, when it runs.

@@ -3,7 +3,8 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
+    sync::{Arc, atomic::Ordering},
 };
 
 use super::messages::ProcessConfig;
@@ -15,6 +16,26 @@ use crate::dev::{
     },
     process::environment_fault,
 };
+
+/// Programs of a machine without user namespaces see other files than the SDK's calls: their people are told.
+pub(super) fn tell_once_if_without_root(envd: &Arc<Envd>) {
+    if envd.processes.looked.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let looks = enter::Args::new(&envd.folder, Path::new("/"), USER.uid, "true".as_ref()).or_nothing();
+    let mut command = looks.command();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(started) = envd.children.start(&mut command) else {
+        return;
+    };
+    let home = below(&envd.folder, Path::new(USER.home));
+    tokio::spawn(async move {
+        if started.exit.await.is_ok_and(|status| status.code() == Some(enter::NO_ROOT)) {
+            let home = home.display();
+            eprintln!("this machine gives no user namespaces: programs see its own files, and begin in {home}");
+        }
+    });
+}
 
 struct User {
     name: &'static str,

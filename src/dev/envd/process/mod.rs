@@ -14,7 +14,7 @@ use std::sync::Arc;
 use axum::Router;
 use futures_util::{Stream, StreamExt as _, stream};
 use rustix::process::Signal;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 pub(crate) use self::table::Processes;
 use self::{
@@ -30,6 +30,9 @@ use super::{
 };
 
 type Shared = Arc<Envd>;
+
+/// It is kept as long as the process runs; the system bounds the rest.
+const TAG_MAX: usize = 1024;
 
 pub(super) fn router() -> Router<Shared> {
     Router::new()
@@ -47,6 +50,10 @@ async fn start(envd: Shared, call: Call, request: StartRequest) -> Result<impl A
     let StartRequest { process, pty, tag, stdin } = request;
     let command = launch::command(&envd, &call, &process, pty.is_some())?;
     envd.processes.has_room()?;
+    if tag.as_ref().is_some_and(|tag| tag.len() > TAG_MAX) {
+        return Err(Error::new(Code::InvalidArgument, format!("a tag has {TAG_MAX} bytes at most")));
+    }
+    launch::tell_once_if_without_root(&envd);
     let wants_stdin = stdin.unwrap_or(true);
     let begun = Running::start(&envd.children, command, process, tag, pty, wants_stdin)
         .map_err(|error| Error::new(Code::InvalidArgument, format!("error starting process: {error}")))?;
@@ -55,9 +62,9 @@ async fn start(envd: Shared, call: Call, request: StartRequest) -> Result<impl A
     let pid = running.pid;
     let events = running.outlets.listen();
     envd.processes.add(running.clone());
-    let deadline = call.deadline;
+    let time = call.deadline.map(|at| at.saturating_duration_since(Instant::now()));
     tokio::spawn(async move {
-        let status = running.attend(&envd.children, source, exit, deadline).await;
+        let status = running.attend(&envd.children, source, exit, time).await;
         envd.processes.remove(pid);
         running.outlets.end(Event::End(End::of(status))).await;
     });

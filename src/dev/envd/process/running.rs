@@ -17,7 +17,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::unix::pipe,
     sync::{Mutex, oneshot},
-    time::{Instant, sleep_until, timeout},
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -36,6 +36,9 @@ const CHUNK: usize = 32 * 1024;
 /// A process that was killed may leave others behind that hold its output open. What they say is waited for as
 /// long as they talk.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// The most that a pause takes off a process's time.
+const STEP: Duration = Duration::from_secs(1);
 
 pub(super) struct Running {
     pub(super) pid: Pid,
@@ -128,34 +131,35 @@ impl Running {
         self.terminal()?.resize(size).map_err(|error| error.to_string())
     }
 
-    /// Tells what it says until it is over, and returns how it ended. At the deadline it is killed, as envd does.
+    /// Tells what it says until it is over, and returns how it ended. After that time it is killed, as envd does.
     pub(super) async fn attend(
         &self,
         children: &Children,
         source: Source,
         mut exit: oneshot::Receiver<ExitStatus>,
-        deadline: Option<Instant>,
+        time: Option<Duration>,
     ) -> Option<ExitStatus> {
         let has_terminal = matches!(source, Source::Terminal(_));
         let mut all_said = std::pin::pin!(self.tell_all(source));
+        let mut late = std::pin::pin!(awake_for(time));
         let mut silent = false;
         let mut killed = false;
         let status = loop {
             tokio::select! {
                 status = &mut exit => break status.ok(),
                 () = &mut all_said, if !silent => silent = true,
-                () = until(deadline), if !killed => {
+                () = &mut late, if !killed => {
                     let _ = children.signal(self.pid, Signal::KILL);
                     killed = true;
                 }
             }
         };
         let ended_well = status.is_some_and(|status| status.code().is_some());
-        if !silent && ended_well && !has_terminal {
+        if !silent && ended_well && !has_terminal && !killed {
             // What it left in the background may still speak for it.
             tokio::select! {
                 () = &mut all_said => silent = true,
-                () = until(deadline) => {}
+                () = &mut late => {}
             }
         }
         while !silent {
@@ -213,9 +217,32 @@ fn sender(stdin: ChildStdin) -> io::Result<pipe::Sender> {
     pipe::Sender::from_owned_fd(OwnedFd::from(stdin))
 }
 
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
+/// A sandbox that sleeps does not grow older, though the clock goes on: a step is a step, however long it took.
+async fn awake_for(time: Option<Duration>) {
+    let Some(mut left) = time else {
+        return std::future::pending().await;
+    };
+    while !left.is_zero() {
+        let step = left.min(STEP);
+        sleep(step).await;
+        left -= step;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, advance, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn sleep_costs_no_time() {
+        let begun = Instant::now();
+        let mut time = std::pin::pin!(awake_for(Some(Duration::from_millis(2500))));
+        assert!(timeout(Duration::from_millis(1200), &mut time).await.is_err());
+        advance(Duration::from_hours(1)).await;
+        time.await;
+        let awake = begun.elapsed() - Duration::from_hours(1);
+        assert!((1500..2600).contains(&awake.as_millis()), "{awake:?}");
     }
 }

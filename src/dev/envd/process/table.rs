@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
 };
 
 use rustix::process::Pid;
@@ -15,6 +15,8 @@ const LIMIT: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct Processes {
+    /// Somebody has looked whether the machine lets programs have the sandbox's root.
+    pub(super) looked: AtomicBool,
     running: Mutex<BTreeMap<u32, Arc<Running>>>,
 }
 

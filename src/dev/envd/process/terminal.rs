@@ -29,12 +29,12 @@ impl Terminal {
         let master = openpt(flags)?;
         grantpt(&master)?;
         unlockpt(&master)?;
-        let side = ioctl_tiocgptpeer(&master, flags)?;
+        let slave = ioctl_tiocgptpeer(&master, flags)?;
         rustix::io::ioctl_fionbio(&master, true)?;
         #[expect(deprecated, reason = "unsound for a type that lets go of its descriptor; this one does not")]
         let terminal = Self { master: AsyncFd::new(master)? };
         terminal.resize(size)?;
-        Ok((terminal, side))
+        Ok((terminal, slave))
     }
 
     /// The programs are told by `SIGWINCH`.
