@@ -20,7 +20,7 @@ impl ListenerGuard {
             return false;
         };
         // Listeners first, their holders second: one that changes hands meanwhile is refused.
-        let table = sockets::table();
+        let table = sockets::listening();
         let listeners = sockets::listeners_for(address, &table);
         if listeners.is_empty() {
             return true;

@@ -213,7 +213,7 @@ impl Tree {
 
 fn listens_beside_envd(tree: &[proc_tree::Stat]) -> bool {
     let held = sockets::held_by(tree);
-    sockets::table().iter().any(|socket| {
+    sockets::listening().iter().any(|socket| {
         socket.state == State::Listening && socket.local.port() != Port::ENVD.get() && held.contains_key(&socket.inode)
     })
 }

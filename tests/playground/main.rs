@@ -2,7 +2,14 @@
 #![cfg(feature = "dev")]
 
 mod api;
+mod directories;
 mod end;
+mod envd;
+mod files;
+mod house;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;
+#[path = "../support/mod.rs"]
+mod support;
+mod watching;

@@ -1,30 +1,34 @@
-//! Inside a sandbox: the root of its process tree. It serves envd's files and health, starts the
-//! template's application, and takes the whole tree with it when the playground ends.
+//! Inside a sandbox: the root of its process tree. It serves envd, starts the template's application, and
+//! takes the whole tree with it when the playground ends.
 
 mod counter;
-mod files;
+pub(crate) mod enter;
 
 use std::{
     collections::BTreeMap,
     io::{self, BufRead as _, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr},
-    os::unix::process::CommandExt as _,
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
+    sync::Arc,
     thread,
-    time::Duration,
 };
 
 use anyhow::Context as _;
 use axum::serve::ListenerExt as _;
-use rustix::process::{
-    Signal, WaitOptions, getpid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
-};
+use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal, setsid};
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 
-use super::freeze;
-use crate::types::{Port, Secret};
+use super::{
+    envd::{
+        self, Envd,
+        children::{Children, Started},
+        files,
+    },
+    freeze,
+};
+use crate::types::Port;
 
 /// What the agent says when it serves.
 pub(crate) const READY: &str = "ready";
@@ -50,6 +54,8 @@ enum Role {
     Counter { address: SocketAddr },
     /// A template's command; the command is in the environment
     Command,
+    /// A program of the sandbox
+    Enter(enter::Args),
 }
 
 /// What a sandbox is to be. It goes through a pipe: arguments can be read by every user of the machine.
@@ -80,6 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             die_with_parent();
             counter::run(*address)
         }
+        Role::Enter(args) => enter::run(args),
         Role::Command => {
             die_with_parent();
             let command = std::env::var_os(COMMAND).context("no command given")?;
@@ -139,17 +146,20 @@ async fn serve(order: Order) -> anyhow::Result<()> {
         }
         Err(error) => return Err(error).with_context(|| format!("cannot listen on {address}")),
     };
-    let application = start(&order)?;
-    // From here on exits are collected by number, so no child may be started and waited for elsewhere.
-    tokio::spawn(collect_exits(order.id.clone(), application.map(|child| child.id())));
+    let children = Arc::new(Children::default());
+    if let Some(application) = start(&order, &children)? {
+        tokio::spawn(tell_end(order.id.clone(), application));
+    }
+    let envd = Arc::new(Envd::new(&order, children.clone()));
+    tokio::spawn(async move { children.collect().await });
+    let router = envd::router(envd)?;
     println!("{READY}");
     io::stdout().flush()?;
-    let token = Secret::new(&order.access_token);
-    axum::serve(listener, files::router(order.folder, token)).await?;
+    axum::serve(listener, router).await?;
     Ok(())
 }
 
-fn start(order: &Order) -> anyhow::Result<Option<Child>> {
+fn start(order: &Order, children: &Children) -> anyhow::Result<Option<Started>> {
     let program = program();
     let mut command = Command::new(&program);
     command.arg0("client-proxy").arg("sandbox-agent");
@@ -163,17 +173,15 @@ fn start(order: &Order) -> anyhow::Result<Option<Child>> {
         }
     }
     let home = order.folder.join(files::HOME);
-    let child = command
+    command
         .envs(&order.environment)
         .env("SANDBOX_IP", order.ip.to_string())
         .env("E2B_SANDBOX", "true")
         .env("E2B_SANDBOX_ID", &order.id)
         .current_dir(home)
         .stdin(Stdio::null())
-        .stdout(io::stderr())
-        .spawn()
-        .context("the template's application cannot be started")?;
-    Ok(Some(child))
+        .stdout(io::stderr());
+    children.start(&mut command).context("the template's application cannot be started").map(Some)
 }
 
 /// The running program, also when its file was replaced meanwhile.
@@ -181,24 +189,14 @@ pub(crate) fn program() -> PathBuf {
     std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into())
 }
 
-/// Orphans of the tree come to the agent; without this they would stay zombies.
-async fn collect_exits(id: String, application: Option<u32>) {
-    let Ok(mut exits) = signal(SignalKind::child()) else {
-        return;
-    };
-    loop {
-        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            if u32::try_from(pid.as_raw_nonzero().get()).ok() == application {
-                eprintln!("sandbox {id}: the template's application ended: {}", describe(status));
-            }
-        }
-        // A signal that came before the stream was there is not told again.
-        let _ = tokio::time::timeout(Duration::from_secs(1), exits.recv()).await;
+async fn tell_end(id: String, application: Started) {
+    if let Ok(status) = application.exit.await {
+        eprintln!("sandbox {id}: the template's application ended: {}", describe(status));
     }
 }
 
-fn describe(status: rustix::process::WaitStatus) -> String {
-    match (status.exit_status(), status.terminating_signal()) {
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (_, Some(signal)) => format!("signal {signal}"),
         _ => "for an unknown reason".to_owned(),

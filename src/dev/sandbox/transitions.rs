@@ -53,16 +53,17 @@ impl Sandbox {
     }
 
     async fn do_pause(self: Arc<Self>, ground: Arc<Ground>) {
-        let well = self.put_to_sleep(&ground).await;
-        {
-            let mut state = self.state();
-            state.life.pause_ended(Instant::now(), well);
-            if well {
-                state.paused = SystemTime::now();
-                state.place = None;
-            }
+        if !self.put_to_sleep(&ground).await {
+            self.state().life.pause_ended(Instant::now(), false);
         }
         self.changed.send_replace(());
+    }
+
+    fn sleeps(&self) {
+        let mut state = self.state();
+        state.life.pause_ended(Instant::now(), true);
+        state.paused = SystemTime::now();
+        state.place = None;
     }
 
     async fn put_to_sleep(&self, ground: &Arc<Ground>) -> bool {
@@ -85,6 +86,8 @@ impl Sandbox {
         // Not under the lock: a kill need not wait for it.
         sleep(ground.pause_delay).await;
         let mut tree = self.tree.lock().await;
+        // First: a proxy that loses a connection asks at once why. The lock keeps wakes out until all are lost.
+        self.sleeps();
         if memory {
             if let Some(tree) = tree.as_ref() {
                 tree.reset_connections().await;

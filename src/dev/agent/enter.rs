@@ -1,0 +1,212 @@
+//! The last step before a program of the sandbox: the agent starts itself in this role, which does what
+//! can only be done in the child (a terminal of its own, the sandbox's folder as root), and becomes it.
+//!
+//! The root is the sandbox's folder with what the machine has beside it: the home of `user` and `/tmp`
+//! are the sandbox's own, `/usr` and the like are the machine's. That needs user namespaces. Where the
+//! machine has none to give, programs see the machine's root and begin in the sandbox's home. Neither is
+//! a security boundary.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::{fs::symlink, process::CommandExt as _},
+    path::{Component, Path, PathBuf},
+    process::Command,
+};
+
+use rustix::{
+    mount::{
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change, unmount,
+    },
+    process::{chroot, getegid, geteuid, ioctl_tiocsctty, setsid},
+    thread::UnshareFlags,
+};
+
+/// What the sandbox has of its own, whatever the machine has there.
+const OWN: [&str; 2] = ["home", "tmp"];
+
+/// What programs cannot do without; other folders of the machine may be impossible to show.
+const NEEDED: [&str; 3] = ["dev", "proc", "usr"];
+
+/// What a shell says of a program that is not there, or cannot be run.
+const NOT_FOUND: i32 = 127;
+const NOT_RUN: i32 = 126;
+/// What [`Args::or_nothing`] says where the machine has no user namespaces to give.
+pub(crate) const NO_ROOT: i32 = 125;
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// The sandbox's folder
+    #[arg(long)]
+    root: PathBuf,
+    /// Where to begin, as seen from inside
+    #[arg(long)]
+    cwd: PathBuf,
+    /// The user's number, as seen from inside
+    #[arg(long)]
+    uid: u32,
+    /// Standard input is to be the controlling terminal
+    #[arg(long)]
+    terminal: bool,
+    /// Run nothing unless the folder can be the root
+    #[arg(long)]
+    or_nothing: bool,
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl Args {
+    pub(crate) fn new(root: &Path, cwd: &Path, uid: u32, command: &OsStr) -> Self {
+        Self {
+            root: root.into(),
+            cwd: cwd.into(),
+            uid,
+            terminal: false,
+            or_nothing: false,
+            command: vec![command.into()],
+        }
+    }
+
+    pub(crate) fn with_terminal(mut self) -> Self {
+        self.terminal = true;
+        self
+    }
+
+    pub(crate) fn or_nothing(mut self) -> Self {
+        self.or_nothing = true;
+        self
+    }
+
+    /// The command that becomes the one wanted; arguments for it can be added.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(super::program());
+        command.arg0("client-proxy").args(["sandbox-agent", "enter", "--uid", &self.uid.to_string()]);
+        command.arg("--root").arg(&self.root).arg("--cwd").arg(&self.cwd);
+        if self.terminal {
+            command.arg("--terminal");
+        }
+        if self.or_nothing {
+            command.arg("--or-nothing");
+        }
+        command.arg("--").args(&self.command);
+        command
+    }
+}
+
+/// Returns only if it fails.
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.terminal {
+        setsid()?;
+        ioctl_tiocsctty(io::stdin())?;
+    }
+    let Some((name, rest)) = args.command.split_first() else {
+        return Ok(());
+    };
+    let mut command = Command::new(name);
+    command.args(rest);
+    let begun = if own_root(&args.root, args.uid).is_ok() {
+        std::env::set_current_dir(&args.cwd)
+    } else if args.or_nothing {
+        std::process::exit(NO_ROOT)
+    } else {
+        let home = std::env::var_os("HOME").unwrap_or_default();
+        command.env("HOME", below(&args.root, Path::new(&home)));
+        let own = below(&args.root, &args.cwd);
+        std::env::set_current_dir(if own.is_dir() { &own } else { &args.cwd })
+    };
+    super::die_with_parent();
+    let error = begun.map_or_else(|error| error, |()| command.exec());
+    eprintln!("{}: {error}", name.display());
+    std::process::exit(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN })
+}
+
+/// Where a path of the sandbox is on the machine.
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    let parts = path.components().filter(|part| matches!(part, Component::Normal(_)));
+    parts.fold(root.to_owned(), |mut whole, part| {
+        whole.push(part);
+        whole
+    })
+}
+
+/// Makes the folder the root of this process, in namespaces of its own (`user_namespaces(7)`): the machine
+/// sees nothing of the mounts.
+fn own_root(folder: &Path, uid: u32) -> io::Result<()> {
+    let (owner, group) = (geteuid().as_raw(), getegid().as_raw());
+    #[expect(deprecated, reason = "unsafe with CLONE_FILES, which is not asked for")]
+    rustix::thread::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{uid} {owner} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{uid} {group} 1"))?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    for name in OWN {
+        make_folder(&folder.join(name))?;
+    }
+    show(Path::new("/"), folder, &OWN)?;
+    show(Path::new("/home"), &folder.join("home"), &["user"])?;
+    make_folder(&folder.join("root"))?;
+    let _ = name_user(folder, uid);
+    chroot(folder)?;
+    Ok(())
+}
+
+/// Whatever the machine calls that number: `whoami` is to say `user`.
+fn name_user(folder: &Path, uid: u32) -> io::Result<()> {
+    if uid == 0 {
+        return Ok(());
+    }
+    // On a file system in memory that nobody else sees, and that lives as long as the files are shown.
+    let desk = folder.join("tmp");
+    mount("tmpfs", &desk, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, None)?;
+    let user = format!("user:x:{uid}:{uid}::/home/user:/bin/bash");
+    let shown = show_names(folder, &desk, "passwd", uid, &user)
+        .and_then(|()| show_names(folder, &desk, "group", uid, &format!("user:x:{uid}:")));
+    unmount(&desk, UnmountFlags::DETACH)?;
+    shown
+}
+
+/// The machine's file, in which that line is the only one for name and number (`passwd(5)`, `group(5)`).
+fn show_names(folder: &Path, desk: &Path, file: &str, number: u32, line: &str) -> io::Result<()> {
+    let others = |line: &&str| {
+        let mut fields = line.split(':');
+        fields.next() != Some("user") && fields.nth(1) != Some(&number.to_string())
+    };
+    let text = fs::read_to_string(Path::new("/etc").join(file))?;
+    let lines: Vec<&str> = text.lines().filter(others).chain([line]).collect();
+    let written = desk.join(file);
+    fs::write(&written, lines.join("\n") + "\n")?;
+    Ok(mount_bind(&written, folder.join("etc").join(file))?)
+}
+
+/// Shows everything in one folder of the machine in one of the sandbox, but for some names. What the sandbox has
+/// itself and the machine only as an empty folder stays the sandbox's.
+fn show(from: &Path, to: &Path, but: &[&str]) -> io::Result<()> {
+    let Ok(entries) = fs::read_dir(from) else {
+        return Ok(());
+    };
+    for entry in entries.flatten().filter(|entry| but.iter().all(|name| entry.file_name() != *name)) {
+        let (path, shown) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            match symlink(fs::read_link(&path)?, &shown) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        } else if kind.is_dir() && fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
+            make_folder(&shown)?;
+            match mount_bind_recursive(&path, &shown) {
+                // Without it nothing runs.
+                Err(error) if NEEDED.iter().any(|name| entry.file_name() == *name) => return Err(error.into()),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,150 @@
+//! Where a path of a caller leads: below the sandbox's folder, as if that were the root. Pure.
+
+use std::{
+    fmt,
+    path::{Component, Path, PathBuf},
+};
+
+use super::fault::Fault;
+use crate::dev::envd::rpc::Code;
+
+/// Where relative paths begin, from the sandbox's folder.
+pub(crate) const HOME: &str = "home/user";
+/// The same of `root`.
+const ROOT_HOME: &str = "root";
+
+/// A path from the sandbox's folder on, without `.` and `..`; empty for the folder itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    /// Where `path` leads for a user. `..` stops at the root, `~` is the user's home, and a path that begins
+    /// with the folder's real name, as commands may print it, means what it means to them. Fails for a user
+    /// that no sandbox has.
+    pub(crate) fn new(path: &str, user: Option<&str>, folder: &Path) -> Result<Self, Fault> {
+        let home = home(user)?;
+        if path.contains('\0') {
+            return Err(Fault::invalid("a path cannot hold a NUL"));
+        }
+        let mut place = PathBuf::new();
+        let rest = match path.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                place.push(home);
+                Path::new(rest)
+            }
+            Some(_) => return Err(Fault::invalid(format!("'{path}': the homes of other users have no short name"))),
+            None if path.starts_with('/') => Path::new(path).strip_prefix(folder).unwrap_or(Path::new(path)),
+            None => {
+                place.push(home);
+                Path::new(path)
+            }
+        };
+        for part in rest.components() {
+            match part {
+                Component::Normal(name) => place.push(name),
+                Component::ParentDir => {
+                    place.pop();
+                }
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        Ok(Self(place))
+    }
+
+    /// For the kernel, which has no empty paths.
+    pub(super) fn as_path(&self) -> &Path {
+        if self.0.as_os_str().is_empty() { Path::new(".") } else { &self.0 }
+    }
+
+    /// The directory it is in, and its name there; `None` for the root.
+    pub(crate) fn split(&self) -> Option<(Self, &Path)> {
+        Some((Self(self.0.parent()?.to_owned()), Path::new(self.0.file_name()?)))
+    }
+
+    pub(crate) fn join(&self, below: impl AsRef<Path>) -> Self {
+        Self(self.0.join(below))
+    }
+
+    /// The last part; `/` for the root.
+    pub(crate) fn name(&self) -> String {
+        self.0.file_name().map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Every directory above it, the topmost first.
+    pub(super) fn above(&self) -> Vec<Self> {
+        let mut above: Vec<Self> = self.0.ancestors().skip(1).map(|path| Self(path.to_owned())).collect();
+        above.pop();
+        above.reverse();
+        above
+    }
+}
+
+/// As callers know it.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{}", self.0.display())
+    }
+}
+
+/// All are the same user of the machine; they differ in where relative paths begin.
+fn home(user: Option<&str>) -> Result<&'static str, Fault> {
+    match user {
+        None | Some("" | "user") => Ok(HOME),
+        Some("root") => Ok(ROOT_HOME),
+        Some(other) => Err(Fault::new(Code::Unauthenticated, format!("user '{other}' does not exist"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str, user: Option<&str>) -> Result<String, Code> {
+        let place = Place::new(path, user, Path::new("/tmp/x/id1"));
+        place.map(|place| place.to_string()).map_err(|fault| fault.code)
+    }
+
+    #[test]
+    fn paths_stay_below_the_root() {
+        for (path, want) in [
+            ("/a/b", "/a/b"),
+            ("a", "/home/user/a"),
+            ("", "/home/user"),
+            ("~", "/home/user"),
+            ("~/a", "/home/user/a"),
+            ("a~/~b", "/home/user/a~/~b"),
+            ("/../../etc/passwd", "/etc/passwd"),
+            ("../../../../etc/passwd", "/etc/passwd"),
+            ("/a/./../b/", "/b"),
+            ("/", "/"),
+            ("/tmp/x/id1/home/user/a", "/home/user/a"),
+            ("/tmp/x/id1", "/"),
+            ("/tmp/x/id1/../id2/a", "/id2/a"),
+            ("/tmp/x/id12/a", "/tmp/x/id12/a"),
+        ] {
+            assert_eq!(place(path, None).as_deref(), Ok(want), "{path}");
+        }
+        assert_eq!(place("~other/a", None), Err(Code::InvalidArgument));
+        assert_eq!(place("a\0b", None), Err(Code::InvalidArgument));
+    }
+
+    #[test]
+    fn users_have_homes() {
+        assert_eq!(place("a", Some("user")).as_deref(), Ok("/home/user/a"));
+        assert_eq!(place("a", Some("root")).as_deref(), Ok("/root/a"));
+        assert_eq!(place("/a", Some("root")).as_deref(), Ok("/a"));
+        assert_eq!(place("/a", Some("nobody")), Err(Code::Unauthenticated));
+    }
+
+    #[test]
+    fn places_know_what_is_above_them() {
+        let place = Place::new("/a/b/c", None, Path::new("/x")).expect("a place");
+        let above: Vec<String> = place.above().iter().map(ToString::to_string).collect();
+        assert_eq!(above, ["/a", "/a/b"]);
+        let (parent, name) = place.split().expect("not the root");
+        assert_eq!((parent.to_string().as_str(), name), ("/a/b", Path::new("c")));
+        let root = Place::new("/", None, Path::new("/x")).expect("a place");
+        assert!(root.split().is_none() && root.above().is_empty());
+        assert_eq!(root.name(), "/");
+    }
+}

@@ -1,0 +1,189 @@
+//! envd's service `filesystem.Filesystem`: looking at files, changing directories, watching them.
+
+mod entry;
+mod owners;
+mod tree;
+mod watch;
+mod watchers;
+
+use std::sync::Arc;
+
+use axum::Router;
+use futures_util::{Stream, StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+
+use self::{
+    entry::EntryInfo,
+    watch::{Event, Watch},
+    watchers::Watchers,
+};
+use super::{
+    files::{Fault, Place, Root, in_background},
+    rpc::{self, Call, Error},
+};
+
+struct Service {
+    root: Arc<Root>,
+    watchers: Watchers,
+}
+
+type State = Arc<Service>;
+
+/// The service's calls. They ask for no token: that is for whoever puts them up.
+pub(crate) fn router<S: rpc::Service>(root: Arc<Root>) -> Router<S> {
+    let call = |name: &str| format!("/filesystem.Filesystem/{name}");
+    Router::new()
+        .route(&call("Stat"), rpc::unary(stat))
+        .route(&call("ListDir"), rpc::unary(list))
+        .route(&call("MakeDir"), rpc::unary(make))
+        .route(&call("Move"), rpc::unary(rename))
+        .route(&call("Remove"), rpc::unary(remove))
+        .route(&call("WatchDir"), rpc::server_stream(watch))
+        .route(&call("CreateWatcher"), rpc::unary(create_watcher))
+        .route(&call("GetWatcherEvents"), rpc::unary(watcher_events))
+        .route(&call("RemoveWatcher"), rpc::unary(remove_watcher))
+        .with_state(Arc::new(Service { root, watchers: Watchers::default() }))
+}
+
+/// `google.protobuf.Empty` and its likes.
+#[derive(Serialize)]
+struct Nothing {}
+
+/// What is left out has its default (protobuf.dev/programming-guides/json).
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct At {
+    path: String,
+}
+
+#[derive(Serialize)]
+struct One {
+    entry: EntryInfo,
+}
+
+impl Service {
+    fn place(&self, call: &Call, path: &str) -> Result<Place, Error> {
+        Ok(self.root.place(path, call.user.as_deref())?)
+    }
+
+    async fn one(&self, work: impl FnOnce(&Root) -> Result<EntryInfo, Fault> + Send + 'static) -> Result<One, Error> {
+        let root = self.root.clone();
+        Ok(One { entry: in_background(move || work(&root)).await? })
+    }
+}
+
+async fn stat(service: State, call: Call, at: At) -> Result<One, Error> {
+    let place = service.place(&call, &at.path)?;
+    service.one(move |root| tree::stat(root, &place)).await
+}
+
+async fn make(service: State, call: Call, at: At) -> Result<One, Error> {
+    let place = service.place(&call, &at.path)?;
+    service.one(move |root| tree::make(root, &place)).await
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Moving {
+    source: String,
+    destination: String,
+}
+
+async fn rename(service: State, call: Call, moving: Moving) -> Result<One, Error> {
+    let (from, to) = (service.place(&call, &moving.source)?, service.place(&call, &moving.destination)?);
+    service.one(move |root| tree::rename(root, &from, &to)).await
+}
+
+async fn remove(service: State, call: Call, at: At) -> Result<Nothing, Error> {
+    let (root, place) = (service.root.clone(), service.place(&call, &at.path)?);
+    in_background(move || root.remove(&place)).await?;
+    Ok(Nothing {})
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Listing {
+    path: String,
+    /// Nought is one.
+    depth: u32,
+}
+
+#[derive(Serialize)]
+struct Entries {
+    entries: Vec<EntryInfo>,
+}
+
+async fn list(service: State, call: Call, listing: Listing) -> Result<Entries, Error> {
+    let (root, place) = (service.root.clone(), service.place(&call, &listing.path)?);
+    Ok(Entries { entries: in_background(move || tree::list(&root, &place, listing.depth)).await? })
+}
+
+/// `allowNetworkMounts` is for those who have such mounts.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Watching {
+    path: String,
+    recursive: bool,
+    include_entry: bool,
+}
+
+impl Watching {
+    async fn begin(self, service: &Service, call: &Call) -> Result<Watch, Error> {
+        let (root, place) = (service.root.clone(), service.place(call, &self.path)?);
+        Ok(in_background(move || Watch::new(root, place, self.recursive, self.include_entry)).await?)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+enum News {
+    Start(Nothing),
+    Filesystem(Box<Event>),
+    Keepalive(Nothing),
+}
+
+async fn watch(
+    service: State,
+    call: Call,
+    watching: Watching,
+) -> Result<impl Stream<Item = Result<News, Error>>, Error> {
+    let watch = watching.begin(&service, &call).await?;
+    let start = stream::iter([Ok(News::Start(Nothing {}))]);
+    let batches = stream::unfold(Some(watch), async |watch| {
+        let mut watch = watch?;
+        Some(match watch.next().await {
+            Ok(events) => {
+                (events.into_iter().map(|event| Ok(News::Filesystem(Box::new(event)))).collect(), Some(watch))
+            }
+            Err(fault) => (vec![Err(fault.into())], None),
+        })
+    });
+    let changes = batches.flat_map(|batch: Vec<Result<News, Error>>| stream::iter(batch));
+    Ok(rpc::keep_alive(start.chain(changes), call.keepalive, || Ok(News::Keepalive(Nothing {}))))
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Id {
+    watcher_id: String,
+}
+
+async fn create_watcher(service: State, call: Call, watching: Watching) -> Result<Id, Error> {
+    service.watchers.check_room()?;
+    let watch = watching.begin(&service, &call).await?;
+    Ok(Id { watcher_id: service.watchers.add(watch)? })
+}
+
+#[derive(Serialize)]
+struct Events {
+    events: Vec<Event>,
+}
+
+async fn watcher_events(service: State, _: Call, id: Id) -> Result<Events, Error> {
+    Ok(Events { events: service.watchers.events(&id.watcher_id)? })
+}
+
+async fn remove_watcher(service: State, _: Call, id: Id) -> Result<Nothing, Error> {
+    service.watchers.remove(&id.watcher_id)?;
+    Ok(Nothing {})
+}

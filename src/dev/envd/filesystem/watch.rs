@@ -1,0 +1,265 @@
+//! A directory's changes as they happen (inotify(7)), below it as well if asked for. What comes faster than
+//! it is read waits in the kernel, whose queue is bounded; when that is full the watch ends with an error.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    io,
+    mem::MaybeUninit,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::{
+    fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    io::Errno,
+};
+use serde::Serialize;
+use tokio::io::unix::AsyncFd;
+
+use super::{entry::EntryInfo, tree::stat};
+use crate::dev::envd::{
+    files::{Fault, Place, Root},
+    rpc::Code,
+};
+
+/// Directories of one watch.
+const MOST_DIRECTORIES: usize = 8192;
+/// What is found in new directories at once.
+const MOST_FOUND: usize = 8192;
+const BUFFER: usize = 16 * 1024;
+
+/// `filesystem.FilesystemEvent`.
+#[derive(Debug, Serialize)]
+pub(super) struct Event {
+    /// From the watched directory on.
+    name: String,
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entry: Option<EntryInfo>,
+}
+
+const CREATE: &str = "EVENT_TYPE_CREATE";
+const WRITE: &str = "EVENT_TYPE_WRITE";
+const REMOVE: &str = "EVENT_TYPE_REMOVE";
+const RENAME: &str = "EVENT_TYPE_RENAME";
+const CHMOD: &str = "EVENT_TYPE_CHMOD";
+
+pub(super) struct Watch {
+    queue: AsyncFd<OwnedFd>,
+    root: Arc<Root>,
+    top: Place,
+    recursive: bool,
+    with_entries: bool,
+    /// Each watched directory by the kernel's number for it, from the top on.
+    directories: HashMap<i32, PathBuf>,
+}
+
+struct Raw {
+    directory: i32,
+    flags: ReadFlags,
+    name: PathBuf,
+}
+
+impl Watch {
+    /// Blocks while it goes through the directories; on a runtime all the same, whose reactor it needs.
+    pub(super) fn new(root: Arc<Root>, top: Place, recursive: bool, with_entries: bool) -> Result<Self, Fault> {
+        let queue = kernel_queue().map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::MFILE) => Fault::new(Code::ResourceExhausted, "too many watches on this machine"),
+            _ => Fault::new(Code::Internal, format!("no watch: {error}")),
+        })?;
+        let mut watch = Self { queue, root, top, recursive, with_entries, directories: HashMap::new() };
+        watch.add(Path::new(""), &mut Vec::new())?;
+        Ok(watch)
+    }
+
+    /// The next changes, at least one.
+    pub(super) async fn next(&mut self) -> Result<Vec<Event>, Fault> {
+        loop {
+            let batch = {
+                let mut ready = self.queue.readable().await.map_err(|error| internal(&error))?;
+                match ready.try_io(|queue| read(queue.get_ref())) {
+                    Ok(batch) => batch.map_err(|error| internal(&error))?,
+                    Err(_) => continue,
+                }
+            };
+            let mut events = Vec::new();
+            for raw in batch {
+                self.take(&raw, &mut events)?;
+            }
+            if !events.is_empty() {
+                return Ok(events);
+            }
+        }
+    }
+
+    fn take(&mut self, raw: &Raw, events: &mut Vec<Event>) -> Result<(), Fault> {
+        if raw.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return Err(Fault::new(Code::ResourceExhausted, "more changes than could be kept; watch again"));
+        }
+        if raw.flags.contains(ReadFlags::IGNORED) {
+            self.directories.remove(&raw.directory);
+            return Ok(());
+        }
+        let Some(directory) = self.directories.get(&raw.directory) else {
+            return Ok(());
+        };
+        let is_top = directory.as_os_str().is_empty();
+        let of_itself = raw.name.as_os_str().is_empty();
+        // What concerns a directory itself is told by the one above.
+        if of_itself && !is_top {
+            return Ok(());
+        }
+        let name = if of_itself { PathBuf::from(".") } else { directory.join(&raw.name) };
+        let is_directory = raw.flags.contains(ReadFlags::ISDIR) && !of_itself;
+        for (flags, kind) in [
+            (ReadFlags::CREATE | ReadFlags::MOVED_TO, CREATE),
+            (ReadFlags::MOVED_FROM | ReadFlags::MOVE_SELF, RENAME),
+            (ReadFlags::ATTRIB, CHMOD),
+            (ReadFlags::MODIFY, WRITE),
+            (ReadFlags::DELETE | ReadFlags::DELETE_SELF, REMOVE),
+        ] {
+            if raw.flags.intersects(flags) {
+                events.push(self.event(&name, kind));
+            }
+        }
+        if is_directory && self.recursive {
+            if raw.flags.contains(ReadFlags::MOVED_FROM) {
+                self.forget(&name);
+            }
+            if raw.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+                let mut found = Vec::new();
+                self.add(&name, &mut found)?;
+                events.extend(found.iter().map(|name| self.event(name, CREATE)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is gone has no entry, nor has a successor of the same name.
+    fn event(&self, name: &Path, kind: &'static str) -> Event {
+        let entry = (self.with_entries && ![REMOVE, RENAME].contains(&kind))
+            .then(|| stat(&self.root, &self.place(name)).ok())
+            .flatten();
+        Event { name: name.display().to_string(), r#type: kind, entry }
+    }
+
+    fn place(&self, name: &Path) -> Place {
+        if [".", ""].iter().any(|top| name == Path::new(top)) { self.top.clone() } else { self.top.join(name) }
+    }
+
+    /// Watches a directory and what is below it. What it holds already came before the watch: it is `found`,
+    /// some of it perhaps once more as an event. Only the top must be there.
+    fn add(&mut self, directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), Fault> {
+        let is_top = directory.as_os_str().is_empty();
+        let mut todo = vec![directory.to_owned()];
+        while let Some(directory) = todo.pop() {
+            let place = self.place(&directory);
+            match self.add_one(&place) {
+                Ok((number, held)) => {
+                    self.directories.insert(number, directory.clone());
+                    if !self.recursive {
+                        continue;
+                    }
+                    for entry in std::fs::read_dir(self.root.path_of(&held)).into_iter().flatten().flatten() {
+                        let name = directory.join(entry.file_name());
+                        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                            todo.push(name.clone());
+                        }
+                        if !is_top {
+                            found.push(name);
+                        }
+                    }
+                }
+                Err(Errno::NOSPC) => {
+                    return Err(Fault::new(Code::ResourceExhausted, "too many watched directories on this machine"));
+                }
+                Err(error) if directory.as_os_str().is_empty() => {
+                    return Err(Fault::of(&error.into(), &place.to_string()));
+                }
+                // Gone already, or not to be looked into.
+                Err(_) => {}
+            }
+            if self.directories.len() + todo.len() > MOST_DIRECTORIES || found.len() > MOST_FOUND {
+                let why = format!("more than {MOST_DIRECTORIES} directories, or too many new files at once");
+                return Err(Fault::new(Code::ResourceExhausted, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_one(&self, place: &Place) -> Result<(i32, OwnedFd), Errno> {
+        let held = self.root.directory(place).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let flags = WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MODIFY
+            | WatchFlags::ATTRIB
+            | WatchFlags::MOVE
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        Ok((inotify::add_watch(self.queue.get_ref(), self.root.path_of(&held), flags)?, held))
+    }
+
+    /// A directory that moved away; should it come back it is watched anew.
+    fn forget(&mut self, directory: &Path) {
+        let gone = self.directories.iter().filter(|(_, path)| path.starts_with(directory));
+        for number in gone.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.directories.remove(&number);
+            let _ = inotify::remove_watch(self.queue.get_ref(), number);
+        }
+    }
+}
+
+#[expect(deprecated, reason = "its way out is `unsafe`; unsound is it only where `as_raw_fd` lies")]
+fn kernel_queue() -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)
+}
+
+fn internal(error: &io::Error) -> Fault {
+    Fault::new(Code::Internal, format!("the watch broke: {error}"))
+}
+
+/// One buffer full.
+fn read(queue: &OwnedFd) -> io::Result<Vec<Raw>> {
+    let mut buffer = [MaybeUninit::uninit(); BUFFER];
+    let mut reader = inotify::Reader::new(queue, &mut buffer);
+    let mut batch = Vec::new();
+    loop {
+        let event = reader.next()?;
+        let name = event.file_name().map(|name| PathBuf::from(OsStr::from_bytes(name.to_bytes())));
+        batch.push(Raw { directory: event.wd(), flags: event.events(), name: name.unwrap_or_default() });
+        if reader.is_buffer_empty() {
+            return Ok(batch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody reads while more happens than the kernel keeps (`fs.inotify.max_queued_events`).
+    #[tokio::test]
+    async fn more_changes_than_the_kernel_keeps_end_the_watch() {
+        let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("Linux");
+        let limit: usize = limit.trim().parse().expect("a number");
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = Arc::new(Root::new(folder.path()).expect("a root"));
+        let top = root.place("/", None).expect("a place");
+        let mut watch = Watch::new(root, top, false, false).expect("a watch");
+        for number in 0..=limit {
+            let name = folder.path().join((number % 2).to_string());
+            std::fs::write(&name, "x").expect("written");
+            std::fs::remove_file(&name).expect("removed");
+        }
+        let fault = loop {
+            match watch.next().await {
+                Ok(events) => assert!(!events.is_empty()),
+                Err(fault) => break fault,
+            }
+        };
+        assert_eq!(fault.code, Code::ResourceExhausted);
+    }
+}
