@@ -86,18 +86,16 @@ impl Sandbox {
         // Not under the lock: a kill need not wait for it.
         sleep(ground.pause_delay).await;
         let mut tree = self.tree.lock().await;
+        // First: a proxy that loses a connection asks at once why. The lock keeps wakes out until all are lost.
+        self.sleeps();
         if memory {
             if let Some(tree) = tree.as_ref() {
-                // First: a proxy that loses a connection asks at once why.
-                self.sleeps();
                 tree.reset_connections().await;
-                return true;
             }
         } else if let Some(tree) = tree.take() {
             self.state().root = None;
             tree.kill().await;
         }
-        self.sleeps();
         true
     }
 
