@@ -1,7 +1,7 @@
 //! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset` act; `proc_tree`, `sockets` read `/proc`). `agent` is what runs inside a
-//! sandbox, `guard` keeps strangers' listeners away from the proxy, `banner` and `demo` are what people see.
+//! sandbox, `interpreter` one application of it, `guard` keeps strangers' listeners away from the proxy, `banner` and `demo` are what people see.
 //!
 //! For development: loopback only, no isolation.
 
@@ -13,6 +13,7 @@ mod callers;
 pub mod demo;
 mod freeze;
 mod guard;
+mod interpreter;
 mod lifecycle;
 mod list;
 mod options;

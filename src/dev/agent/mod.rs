@@ -23,7 +23,7 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::freeze;
+use super::{freeze, interpreter};
 use crate::types::{Port, Secret};
 
 /// What the agent says when it serves.
@@ -48,6 +48,8 @@ enum Role {
     },
     /// The application of the template `counter`
     Counter { address: SocketAddr },
+    /// That of `code-interpreter-v1`; takes its order, a line of JSON, from stdin
+    Interpreter,
     /// A template's command; the command is in the environment
     Command,
 }
@@ -69,6 +71,7 @@ pub(crate) struct Order {
 pub(crate) enum Application {
     Nothing,
     Counter,
+    Interpreter { python: PathBuf },
     Command(String),
 }
 
@@ -79,6 +82,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Role::Counter { address } => {
             die_with_parent();
             counter::run(*address)
+        }
+        Role::Interpreter => {
+            die_with_parent();
+            interpreter::run()
         }
         Role::Command => {
             die_with_parent();
@@ -151,28 +158,41 @@ async fn serve(order: Order) -> anyhow::Result<()> {
 
 fn start(order: &Order) -> anyhow::Result<Option<Child>> {
     let program = program();
-    let mut command = Command::new(&program);
+    let (mut command, mut told) = (Command::new(&program), None);
     command.arg0("client-proxy").arg("sandbox-agent");
     match &order.application {
         Application::Nothing => return Ok(None),
         Application::Counter => {
             command.arg("counter").arg(SocketAddr::from((order.ip, 8000)).to_string());
         }
+        Application::Interpreter { python } => {
+            command.arg("interpreter");
+            told = Some(interpreter::Order {
+                ip: order.ip,
+                folder: order.folder.clone(),
+                home: files::HOME.into(),
+                access_token: order.access_token.clone(),
+                python: python.clone(),
+            });
+        }
         Application::Command(text) => {
             command.arg("command").env(COMMAND, text);
         }
     }
     let home = order.folder.join(files::HOME);
-    let child = command
+    let mut child = command
         .envs(&order.environment)
         .env("SANDBOX_IP", order.ip.to_string())
         .env("E2B_SANDBOX", "true")
         .env("E2B_SANDBOX_ID", &order.id)
         .current_dir(home)
-        .stdin(Stdio::null())
+        .stdin(if told.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(io::stderr())
         .spawn()
         .context("the template's application cannot be started")?;
+    if let Some((told, mut stdin)) = told.zip(child.stdin.take()) {
+        stdin.write_all(&serde_json::to_vec(&told)?)?;
+    }
     Ok(Some(child))
 }
 
