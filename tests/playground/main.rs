@@ -3,6 +3,7 @@
 
 mod api;
 mod end;
+mod interpreter;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;

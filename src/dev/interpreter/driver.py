@@ -82,7 +82,7 @@ class Context:
                 self.kernel = Kernel(self.folder, self.cwd)
                 try:
                     await self.kernel.start()
-                except OSError as error:
+                except Exception as error:
                     self.kernel.end("it could not be started")
                     raise Fault("the kernel has not started: %s" % error) from error
                 if self.removed:

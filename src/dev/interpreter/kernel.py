@@ -98,7 +98,7 @@ class Kernel:
         self.tasks.append(asyncio.create_task(self.wait()))
         if self.ended.done():
             os.killpg(self.process.pid, signal.SIGKILL)
-            raise Fault("the kernel has not started: %s" % self.ended.result())
+            raise Fault(self.ended.result())
         self.client = AsyncKernelClient(context=zmq.asyncio.Context())
         self.client.load_connection_info(connection)
         # What it says is taken at once; it is stopped if that becomes too much.
@@ -111,7 +111,7 @@ class Kernel:
             self.client.kernel_info()
             await first(self.ended, self.heard.wait(), asyncio.sleep(0.2))
             if self.ended.done():
-                raise Fault("the kernel has not started: %s" % self.ended.result())
+                raise Fault(self.ended.result())
 
     async def wait(self):
         code = await self.process.wait()
