@@ -28,8 +28,8 @@ async fn contexts_share_nothing_but_the_sandbox() {
 
     let (status, _) = interpreter.call("POST", &format!("/contexts/{id}/restart"), Value::Null).await;
     assert_eq!(status, 204);
-    let after = interpreter.execute(within("import os; os.getcwd(), 'x' in globals()")).await;
-    assert_eq!(after.text(), format!("('{home}/data', False)"));
+    let after = interpreter.execute(within("import os; f\"{os.getcwd()} {'x' in globals()}\"")).await;
+    assert_eq!(after.text(), format!("{home}/data False"));
     assert_eq!(interpreter.run("x").await.text(), "1", "another's restart");
 
     // The default context can be removed, too: there is another one when it is asked for.
@@ -95,9 +95,13 @@ async fn there_is_a_bound_on_contexts() {
         let interpreter = interpreter.clone();
         wishes.spawn(async move { interpreter.call("POST", "/contexts", json!({})).await.0.as_u16() });
     }
-    // The first refusals come before any kernel can have started.
-    let refused = wishes.join_next().await.expect("an answer").expect("no panic");
-    assert_eq!(refused, 429);
+    let mut told = Vec::new();
+    while told.last() != Some(&429) {
+        told.push(wishes.join_next().await.expect("a refusal").expect("no panic"));
+    }
+    assert!(told.iter().all(|status| [200, 429].contains(status)), "{told:?}");
+    let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
+    assert_eq!(all.as_array().expect("a list").len(), 32);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -110,11 +110,12 @@ async fn a_client_that_does_not_read_holds_its_own_kernel_back_and_loses_nothing
     kernel_is_stopped(&interpreter).await;
     let other = interpreter.context(json!({})).await;
     assert_eq!(interpreter.execute(json!({ "code": "1", "context_id": other })).await.text(), "1");
-    for (pid, name, _) in interpreter.sandbox.processes().await {
+    // The agent, the interpreter, the driver; what a kernel holds is its code's affair.
+    for (pid, name, _) in interpreter.sandbox.processes().await.into_iter().take(3) {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a status");
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
         let kib: usize = peak.trim().trim_end_matches(" kB").parse().expect("a number");
-        assert!(kib < 140_000, "{name}: {kib} KiB");
+        assert!(kib < 100_000, "{name}: {kib} KiB");
     }
     let mut all = Vec::new();
     socket.read_to_end(&mut all).await.expect("all of it");

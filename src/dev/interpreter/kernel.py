@@ -13,7 +13,8 @@ import zmq
 import zmq.asyncio
 from jupyter_client.asynchronous import AsyncKernelClient
 
-# Bytes of a call's answer that the client has not taken yet: beyond, the kernel is stopped until it has.
+# Bytes that a kernel has said and this process not passed on, or passed on and the client not taken: beyond, the
+# kernel is stopped.
 UNREAD_MAX = 1 << 20
 # Characters of one event of text, and of one result.
 TEXT_MAX = 1 << 16
@@ -38,6 +39,12 @@ NAMES = {
     "e2b/data": "data",
     "e2b/chart": "chart",
 }
+
+# Has the kernel wait, instead of dropping what it says, where more waits to be sent than its socket takes. The
+# socket belongs to a thread of its own.
+DROP_NOTHING = """(lambda thread: thread.schedule(
+    lambda: thread.socket.setsockopt(__import__("zmq").XPUB_NODROP, 1)
+))(__import__("IPython").get_ipython().kernel.iopub_thread)"""
 
 
 class Fault(Exception):
@@ -70,6 +77,9 @@ class Kernel:
         self.tasks = []
         self.heard = asyncio.Event()
         self.cell = None
+        # What it has said: frames of ZeroMQ, and how many bytes they are.
+        self.said = asyncio.Queue()
+        self.backlog = 0
         self.held = False
         # Why there is no kernel any more, once it has ended.
         self.ended = asyncio.get_running_loop().create_future()
@@ -101,9 +111,10 @@ class Kernel:
             raise Fault(self.ended.result())
         self.client = AsyncKernelClient(context=zmq.asyncio.Context())
         self.client.load_connection_info(connection)
-        # What it says is taken at once; it is stopped if that becomes too much.
+        # What it says is taken at once, or it would be lost; it is stopped if that becomes too much.
         self.client.context.setsockopt(zmq.RCVHWM, 0)
         self.client.start_channels(stdin=False, hb=False)
+        self.tasks.append(asyncio.create_task(self.receive()))
         self.tasks.append(asyncio.create_task(self.listen()))
         self.tasks.append(asyncio.create_task(self.hear_replies()))
         # Before it is heard, what it says may be lost.
@@ -112,6 +123,7 @@ class Kernel:
             await first(self.ended, self.heard.wait(), asyncio.sleep(0.2))
             if self.ended.done():
                 raise Fault(self.ended.result())
+        await self.run(DROP_NOTHING)
 
     async def wait(self):
         code = await self.process.wait()
@@ -134,23 +146,34 @@ class Kernel:
             except OSError:
                 pass
 
-    async def listen(self):
+    async def receive(self):
         while True:
-            try:
-                message = await self.client.get_iopub_msg()
-            except ValueError:
-                continue
+            frames = await self.client.iopub_channel.socket.recv_multipart()
             self.heard.set()
-            cell = self.cell
-            about = message["parent_header"].get("msg_id")
-            # Threads of former cells have no listener any more.
-            if cell and about == cell.message:
-                try:
-                    await self.hear(cell, message)
-                except (KeyError, TypeError, ValueError) as error:
-                    print("a message of the kernel is left out: %r" % error, file=sys.stderr)
-            elif cell and about in cell.questions:
-                cell.done.set()
+            self.backlog += sum(map(len, frames))
+            self.said.put_nowait(frames)
+            self.balance()
+
+    async def listen(self):
+        session = self.client.session
+        while True:
+            frames = await self.said.get()
+            try:
+                await self.sort(session.deserialize(session.feed_identities(frames)[1]))
+            except (KeyError, TypeError, ValueError) as error:
+                print("a message of the kernel is left out: %r" % error, file=sys.stderr)
+            self.backlog -= sum(map(len, frames))
+            self.balance()
+            # Neither this nor what it has to read waits for anything, as a rule.
+            await asyncio.sleep(0)
+
+    async def sort(self, message):
+        cell, about = self.cell, message["parent_header"].get("msg_id")
+        # Threads of former cells have no listener any more.
+        if cell and about == cell.message:
+            await self.hear(cell, message)
+        elif cell and about in cell.questions:
+            cell.done.set()
 
     async def hear(self, cell, message):
         kind, content = message["msg_type"], message["content"]
@@ -180,15 +203,18 @@ class Kernel:
         """Passes an event on, as soon as the client has taken most of what came before it."""
         call = cell.call
         while call and call.unread > UNREAD_MAX and not call.cancelled:
-            self.hold(True)
+            self.balance()
             call.changed.clear()
             await call.changed.wait()
-        self.hold(False)
         if call and not call.cancelled:
             call.say(event)
+        self.balance()
 
-    def hold(self, held):
+    def balance(self):
         """Stops the kernel, or lets it go on: a client that reads slowly is a pipe that is full."""
+        call = self.cell and self.cell.call
+        unread = call.unread if call and not call.cancelled else 0
+        held = max(self.backlog, unread) > (UNREAD_MAX // 2 if self.held else UNREAD_MAX)
         if held != self.held and self.process.returncode is None:
             self.held = held
             os.kill(self.process.pid, signal.SIGSTOP if held else signal.SIGCONT)
@@ -204,7 +230,7 @@ class Kernel:
                 cell.replied.set()
 
     async def ask_for_end(self, cell):
-        """Messages are lost if there are too many, the one that ends a cell too; none overtakes another."""
+        """A kernel may drop messages all the same, the one that ends a cell too; none overtakes another."""
         await cell.replied.wait()
         while True:
             cell.questions.append(self.client.kernel_info())
@@ -224,11 +250,11 @@ class Kernel:
         self.cell = None
 
     async def interrupt(self, cell):
-        """Once its client has left."""
+        """Once its client has left; until then, what it takes lets the kernel go on."""
         while not cell.call.cancelled:
             cell.call.changed.clear()
             await cell.call.changed.wait()
-        self.hold(False)
+            self.balance()
         # Before, the kernel does not take interrupts for its cell's.
         await cell.begun.wait()
         while self.process.returncode is None:
