@@ -1,8 +1,8 @@
 //! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset` act; `proc_tree`, `sockets` read `/proc`). `agent` is what runs inside a
-//! sandbox, `envd` what the SDKs talk to there, `guard` keeps strangers' listeners away from the proxy,
-//! `banner` and `demo` are what people see.
+//! sandbox, `envd` what the SDKs talk to there, `interpreter` one application of it, `guard` keeps strangers'
+//! listeners away from the proxy, `banner` and `demo` are what people see.
 //!
 //! For development: loopback only, no isolation.
 
@@ -15,6 +15,7 @@ pub mod demo;
 mod envd;
 mod freeze;
 mod guard;
+mod interpreter;
 mod lifecycle;
 mod list;
 mod options;

@@ -4,6 +4,8 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 
+use super::interpreter;
+
 /// A local playground: E2B's control API in memory, sandboxes as local processes that really sleep, and
 /// this proxy in front of them.
 ///
@@ -31,6 +33,11 @@ pub struct Options {
     /// listen on; may be repeated. Example: `web='python3 -m http.server 8000 --bind $SANDBOX_IP'`
     #[arg(long = "template", value_name = "NAME=COMMAND")]
     pub templates: Vec<Template>,
+
+    /// The Python of the template `code-interpreter-v1`, with ipykernel and `jupyter_client` [default: `python3`
+    /// on the path]
+    #[arg(long, value_name = "PATH")]
+    pub python: Option<PathBuf>,
 
     /// Tell the story by itself, on free ports, and exit: 0 if every step was as told, otherwise 1
     #[arg(long)]
@@ -65,6 +72,9 @@ pub struct Options {
     #[arg(long, value_name = "PATH", hide = true)]
     pub agent_program: Option<PathBuf>,
 }
+
+/// The templates that every playground has.
+pub(crate) const BUILT_IN: [&str; 3] = ["base", "counter", interpreter::TEMPLATE];
 
 impl Options {
     /// The addresses to bind: those given, or free ports for the demo.
@@ -120,8 +130,8 @@ impl FromStr for Template {
         if !named {
             return Err(BadTemplate("NAME may hold letters, digits, '-', '_' and '.'"));
         }
-        if ["base", "counter"].contains(&name) {
-            return Err(BadTemplate("base and counter are there already"));
+        if BUILT_IN.contains(&name) {
+            return Err(BadTemplate("base, counter and code-interpreter-v1 are there already"));
         }
         if command.trim().is_empty() {
             return Err(BadTemplate("COMMAND is empty"));
@@ -158,7 +168,7 @@ mod tests {
     fn templates_have_a_name_and_a_command() {
         let web: Template = "web=sleep 1; x=2".parse().expect("a template");
         assert_eq!((web.name.as_str(), web.command.as_str()), ("web", "sleep 1; x=2"));
-        for bad in ["web", "=x", "a b=x", "base=x", "counter=x", "web= "] {
+        for bad in ["web", "=x", "a b=x", "base=x", "counter=x", "code-interpreter-v1=x", "web= "] {
             assert!(bad.parse::<Template>().is_err(), "{bad}");
         }
     }

@@ -16,8 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     agent::{self, Application, Order},
+    interpreter::{self, python::Python},
     lifecycle::Policy,
-    options::{Options, Template},
+    options::{BUILT_IN, Options, Template},
     process::{Spawner, StartError, Tree},
     sandbox::{Facts, Fault, Sandbox},
 };
@@ -40,6 +41,7 @@ pub(crate) struct Ground {
     team_limit: usize,
     places: Arc<Semaphore>,
     templates: Vec<Template>,
+    python: Python,
     spawner: Spawner,
     next_address: AtomicU32,
     folder: PathBuf,
@@ -61,6 +63,7 @@ impl Ground {
             team_limit,
             places: Arc::new(Semaphore::new(team_limit.min(Semaphore::MAX_PERMITS))),
             templates: options.templates.clone(),
+            python: Python::new(options.python.as_deref()),
             spawner: Spawner::new(program)?,
             next_address: AtomicU32::new(fastrand::u32(0..ADDRESSES)),
             folder,
@@ -76,28 +79,35 @@ impl Ground {
         place.map_err(|_| Fault::TeamLimit(self.team_limit))
     }
 
-    fn application(&self, template: &str) -> Option<Application> {
-        match template {
-            "base" => Some(Application::Nothing),
-            "counter" => Some(Application::Counter),
-            _ => {
-                let found = self.templates.iter().find(|known| known.name == template)?;
-                Some(Application::Command(found.command.clone()))
+    fn knows(&self, template: &str) -> bool {
+        BUILT_IN.contains(&template) || self.templates.iter().any(|known| known.name == template)
+    }
+
+    async fn application(&self, template: &str) -> Result<Application, StartError> {
+        Ok(match template {
+            "base" => Application::Nothing,
+            "counter" => Application::Counter,
+            interpreter::TEMPLATE => {
+                Application::Interpreter { python: self.python.find().await.map_err(StartError::Failed)? }
             }
-        }
+            _ => {
+                let found = self.templates.iter().find(|known| known.name == template);
+                let found = found.ok_or_else(|| StartError::Failed("its template is gone".to_owned()))?;
+                Application::Command(found.command.clone())
+            }
+        })
     }
 
     /// The names for a message to somebody who asked for another.
     pub(crate) fn template_names(&self) -> String {
         let own = self.templates.iter().map(|template| template.name.as_str());
-        let all: Vec<&str> = ["base", "counter"].into_iter().chain(own).collect();
+        let all: Vec<&str> = BUILT_IN.into_iter().chain(own).collect();
         all.join(", ")
     }
 
     /// Starts the processes of a sandbox at the next free address.
     pub(crate) async fn start(&self, facts: &Facts) -> Result<Tree, StartError> {
-        let application =
-            self.application(&facts.template).ok_or_else(|| StartError::Failed("its template is gone".to_owned()))?;
+        let application = self.application(&facts.template).await?;
         // Made with the first sandbox, so that nothing is left where there was none.
         tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(facts.folder.join("home/user")).await?;
         let mut order = Order {
@@ -172,7 +182,7 @@ impl Sandboxes {
 
     pub(crate) async fn create(self: &Arc<Self>, wish: Wish) -> Result<Arc<Sandbox>, CreateFault> {
         let failed = |error: String| CreateFault::Fault(Fault::Failed(error));
-        if self.ground.application(&wish.template).is_none() {
+        if !self.ground.knows(&wish.template) {
             return Err(CreateFault::UnknownTemplate);
         }
         let place = self.ground.place_for(false).map_err(CreateFault::Fault)?;

@@ -7,6 +7,7 @@ mod end;
 mod envd;
 mod files;
 mod house;
+mod interpreter;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;

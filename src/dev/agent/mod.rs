@@ -26,7 +26,7 @@ use super::{
         children::{Children, Started},
         files,
     },
-    freeze,
+    freeze, interpreter,
 };
 use crate::types::Port;
 
@@ -52,6 +52,8 @@ enum Role {
     },
     /// The application of the template `counter`
     Counter { address: SocketAddr },
+    /// That of `code-interpreter-v1`; takes its order, a line of JSON, from stdin
+    Interpreter,
     /// A template's command; the command is in the environment
     Command,
     /// A program of the sandbox
@@ -75,6 +77,7 @@ pub(crate) struct Order {
 pub(crate) enum Application {
     Nothing,
     Counter,
+    Interpreter { python: PathBuf },
     Command(String),
 }
 
@@ -87,6 +90,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             counter::run(*address)
         }
         Role::Enter(args) => enter::run(args),
+        Role::Interpreter => {
+            die_with_parent();
+            interpreter::run()
+        }
         Role::Command => {
             die_with_parent();
             let command = std::env::var_os(COMMAND).context("no command given")?;
@@ -161,12 +168,22 @@ async fn serve(order: Order) -> anyhow::Result<()> {
 
 fn start(order: &Order, children: &Children) -> anyhow::Result<Option<Started>> {
     let program = program();
-    let mut command = Command::new(&program);
+    let (mut command, mut told) = (Command::new(&program), None);
     command.arg0("client-proxy").arg("sandbox-agent");
     match &order.application {
         Application::Nothing => return Ok(None),
         Application::Counter => {
             command.arg("counter").arg(SocketAddr::from((order.ip, 8000)).to_string());
+        }
+        Application::Interpreter { python } => {
+            command.arg("interpreter");
+            told = Some(interpreter::Order {
+                ip: order.ip,
+                folder: order.folder.clone(),
+                home: files::HOME.into(),
+                access_token: order.access_token.clone(),
+                python: python.clone(),
+            });
         }
         Application::Command(text) => {
             command.arg("command").env(COMMAND, text);
@@ -179,9 +196,13 @@ fn start(order: &Order, children: &Children) -> anyhow::Result<Option<Started>> 
         .env("E2B_SANDBOX", "true")
         .env("E2B_SANDBOX_ID", &order.id)
         .current_dir(home)
-        .stdin(Stdio::null())
+        .stdin(if told.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(io::stderr());
-    children.start(&mut command).context("the template's application cannot be started").map(Some)
+    let mut started = children.start(&mut command).context("the template's application cannot be started")?;
+    if let Some((told, mut stdin)) = told.zip(started.child.stdin.take()) {
+        stdin.write_all(&serde_json::to_vec(&told)?)?;
+    }
+    Ok(Some(started))
 }
 
 /// The running program, also when its file was replaced meanwhile.

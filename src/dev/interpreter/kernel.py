@@ -1,0 +1,296 @@
+"""One ipykernel: its process, the connection to it, and the code that it runs."""
+
+import asyncio
+import itertools
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+
+import zmq
+import zmq.asyncio
+from jupyter_client.asynchronous import AsyncKernelClient
+
+# Bytes that a kernel has said and this process not passed on, or passed on and the client not taken: beyond, the
+# kernel is stopped.
+UNREAD_MAX = 1 << 20
+# Characters of one event of text, and of one result.
+TEXT_MAX = 1 << 16
+RESULT_MAX = 32 << 20
+# Seconds after which code that goes on in spite of an interrupt is interrupted again.
+INTERRUPT_AGAIN = 5
+# Seconds after which a kernel that has replied is asked again whether it has said all.
+ASK_AGAIN = 5
+
+# What the SDKs call the types of data that Jupyter knows.
+NAMES = {
+    "text/plain": "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "application/pdf": "pdf",
+    "text/latex": "latex",
+    "application/json": "json",
+    "application/javascript": "javascript",
+    "e2b/data": "data",
+    "e2b/chart": "chart",
+}
+
+# Has the kernel wait, instead of dropping what it says, where more waits to be sent than its socket takes. The
+# socket belongs to a thread of its own.
+DROP_NOTHING = """(lambda thread: thread.schedule(
+    lambda: thread.socket.setsockopt(__import__("zmq").XPUB_NODROP, 1)
+))(__import__("IPython").get_ipython().kernel.iopub_thread)"""
+
+
+class Fault(Exception):
+    """Something that the client is told."""
+
+
+class Cell:
+    """Code that a kernel runs."""
+
+    def __init__(self, message, call):
+        self.message = message
+        self.call = call
+        self.begun = asyncio.Event()
+        self.replied = asyncio.Event()
+        # What is said about them comes after all that is said about this cell.
+        self.questions = []
+        self.done = asyncio.Event()
+
+
+class Kernel:
+    """A process, and the connection to it."""
+
+    numbers = itertools.count(1)
+
+    def __init__(self, folder, cwd):
+        self.cwd = cwd
+        self.place = os.path.join(folder, "k%d" % next(self.numbers))
+        self.process = None
+        self.client = None
+        self.tasks = []
+        self.heard = asyncio.Event()
+        self.cell = None
+        # What it has said: frames of ZeroMQ, and how many bytes they are.
+        self.said = asyncio.Queue()
+        self.backlog = 0
+        self.held = False
+        # Why there is no kernel any more, once it has ended.
+        self.ended = asyncio.get_running_loop().create_future()
+
+    async def start(self):
+        """Returns when it can run code."""
+        connection = {
+            "transport": "ipc",
+            "ip": self.place,
+            "signature_scheme": "hmac-sha256",
+            "key": secrets.token_hex(32),
+        }
+        channels = ("shell", "iopub", "stdin", "control", "hb")
+        connection.update({name + "_port": port for port, name in enumerate(channels, 1)})
+        file = self.place + ".json"
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as written:
+            json.dump(connection, written)
+        # A session of its own: an interrupt reaches what the code has started, too.
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ipykernel_launcher", "-f", file, "--HistoryManager.enabled=False"),
+            cwd=self.cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.tasks.append(asyncio.create_task(self.wait()))
+        if self.ended.done():
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise Fault(self.ended.result())
+        self.client = AsyncKernelClient(context=zmq.asyncio.Context())
+        self.client.load_connection_info(connection)
+        # What it says is taken at once, or it would be lost; it is stopped if that becomes too much.
+        self.client.context.setsockopt(zmq.RCVHWM, 0)
+        self.client.start_channels(stdin=False, hb=False)
+        self.tasks.append(asyncio.create_task(self.receive()))
+        self.tasks.append(asyncio.create_task(self.listen()))
+        self.tasks.append(asyncio.create_task(self.hear_replies()))
+        # Before it is heard, what it says may be lost.
+        while not self.heard.is_set():
+            self.client.kernel_info()
+            await first(self.ended, self.heard.wait(), asyncio.sleep(0.2))
+            if self.ended.done():
+                raise Fault(self.ended.result())
+        await self.run(DROP_NOTHING)
+
+    async def wait(self):
+        code = await self.process.wait()
+        self.end("signal %d" % -code if code < 0 else "exit code %d" % code)
+
+    def end(self, why):
+        if self.ended.done():
+            return
+        self.ended.set_result(why)
+        if self.process and self.process.returncode is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        for task in self.tasks[1:]:
+            task.cancel()
+        if self.client:
+            self.client.stop_channels()
+            self.client.context.destroy(linger=0)
+        for suffix in (".json", "-1", "-2", "-3", "-4", "-5"):
+            try:
+                os.unlink(self.place + suffix)
+            except OSError:
+                pass
+
+    async def receive(self):
+        while True:
+            frames = await self.client.iopub_channel.socket.recv_multipart()
+            self.heard.set()
+            self.backlog += sum(map(len, frames))
+            self.said.put_nowait(frames)
+            self.balance()
+
+    async def listen(self):
+        session = self.client.session
+        while True:
+            frames = await self.said.get()
+            try:
+                await self.sort(session.deserialize(session.feed_identities(frames)[1]))
+            except (KeyError, TypeError, ValueError) as error:
+                print("a message of the kernel is left out: %r" % error, file=sys.stderr)
+            self.backlog -= sum(map(len, frames))
+            self.balance()
+            # Neither this nor what it has to read waits for anything, as a rule.
+            await asyncio.sleep(0)
+
+    async def sort(self, message):
+        cell, about = self.cell, message["parent_header"].get("msg_id")
+        # Threads of former cells have no listener any more.
+        if cell and about == cell.message:
+            await self.hear(cell, message)
+        elif cell and about in cell.questions:
+            cell.done.set()
+
+    async def hear(self, cell, message):
+        kind, content = message["msg_type"], message["content"]
+        if kind == "status" and content["execution_state"] == "idle":
+            cell.done.set()
+        elif kind == "execute_input":
+            cell.begun.set()
+            await self.tell(cell, {"type": "number_of_executions", "execution_count": content["execution_count"]})
+        elif kind == "stream":
+            text, now = content["text"], time.time_ns()
+            for start in range(0, len(text), TEXT_MAX):
+                part = text[start : start + TEXT_MAX]
+                await self.tell(cell, {"type": content["name"], "text": part, "timestamp": now})
+        elif kind in ("execute_result", "display_data"):
+            result = as_result(content["data"], kind == "execute_result")
+            size = len(to_json(result))
+            if size > RESULT_MAX:
+                text = "A result of %d bytes was left out: %d is the most.\n" % (size, RESULT_MAX)
+                result = {"type": "stderr", "text": text, "timestamp": time.time_ns()}
+            await self.tell(cell, result)
+        elif kind == "error":
+            traceback = "\n".join(content["traceback"])
+            error = {"type": "error", "name": content["ename"], "value": content["evalue"], "traceback": traceback}
+            await self.tell(cell, error)
+
+    async def tell(self, cell, event):
+        """Passes an event on, as soon as the client has taken most of what came before it."""
+        call = cell.call
+        while call and call.unread > UNREAD_MAX and not call.cancelled:
+            self.balance()
+            call.changed.clear()
+            await call.changed.wait()
+        if call and not call.cancelled:
+            call.say(event)
+        self.balance()
+
+    def balance(self):
+        """Stops the kernel, or lets it go on: a client that reads slowly is a pipe that is full."""
+        call = self.cell and self.cell.call
+        unread = call.unread if call and not call.cancelled else 0
+        held = max(self.backlog, unread) > (UNREAD_MAX // 2 if self.held else UNREAD_MAX)
+        if held != self.held and self.process.returncode is None:
+            self.held = held
+            os.kill(self.process.pid, signal.SIGSTOP if held else signal.SIGCONT)
+
+    async def hear_replies(self):
+        while True:
+            try:
+                reply = await self.client.get_shell_msg()
+            except ValueError:
+                continue
+            cell = self.cell
+            if cell and reply["parent_header"].get("msg_id") == cell.message:
+                cell.replied.set()
+
+    async def ask_for_end(self, cell):
+        """A kernel may drop messages all the same, the one that ends a cell too; none overtakes another."""
+        await cell.replied.wait()
+        while True:
+            cell.questions.append(self.client.kernel_info())
+            await asyncio.sleep(ASK_AGAIN)
+
+    async def run(self, code, call=None):
+        """Returns when the kernel has run it, or has ended. Without a call it says nothing."""
+        silent = call is None
+        message = self.client.execute(code, silent=silent, store_history=not silent, stop_on_error=False)
+        cell = self.cell = Cell(message, call)
+        beside = [asyncio.create_task(self.ask_for_end(cell))]
+        if call:
+            beside.append(asyncio.create_task(self.interrupt(cell)))
+        await first(self.ended, cell.done.wait())
+        for task in beside:
+            task.cancel()
+        self.cell = None
+
+    async def interrupt(self, cell):
+        """Once its client has left; until then, what it takes lets the kernel go on."""
+        while not cell.call.cancelled:
+            cell.call.changed.clear()
+            await cell.call.changed.wait()
+            self.balance()
+        # Before, the kernel does not take interrupts for its cell's.
+        await cell.begun.wait()
+        while self.process.returncode is None:
+            os.killpg(self.process.pid, signal.SIGINT)
+            await asyncio.sleep(INTERRUPT_AGAIN)
+
+
+def as_result(data, is_main):
+    result = {"type": "result", "is_main_result": is_main}
+    for kind, value in data.items():
+        if kind in NAMES:
+            result[NAMES[kind]] = value
+        else:
+            result.setdefault("extra", {})[kind] = value
+    # A text is shown without its quotes, as in E2B.
+    text = result.get("text")
+    if isinstance(text, str) and len(text) > 1 and text[0] == text[-1] == "'":
+        result["text"] = text[1:-1]
+    return result
+
+
+async def first(*wanted):
+    """Waits for the first of them; futures go on, coroutines are cancelled."""
+    made = [asyncio.ensure_future(one) for one in wanted]
+    try:
+        await asyncio.wait(made, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one, task in zip(wanted, made):
+            if one is not task:
+                task.cancel()
+
+
+def to_json(message):
+    """JSON as others read it, too: numbers that are none become null."""
+    try:
+        text = json.dumps(message, allow_nan=False)
+    except ValueError:
+        text = json.dumps(json.loads(json.dumps(message), parse_constant=lambda _: None))
+    return text.encode()

@@ -1,0 +1,124 @@
+//! Contexts: each with variables and a folder of its own.
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contexts_share_nothing_but_the_sandbox() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let made = interpreter.run("import os; os.makedirs('data'); x = 1; os.getcwd()").await;
+    let home = made.text().to_owned();
+    let (status, context) = interpreter.call("POST", "/contexts", json!({ "cwd": "/home/user/data" })).await;
+    assert_eq!(
+        (status.as_u16(), &context["language"], &context["cwd"]),
+        (200, &json!("python"), &json!("/home/user/data"))
+    );
+    let id = context["id"].as_str().expect("an id");
+    let within = |code: &str| json!({ "code": code, "context_id": id });
+    assert_eq!(interpreter.execute(within("x")).await.error(), "NameError");
+    let folder = interpreter.execute(within("import os; x = 2; os.getcwd()")).await;
+    assert_eq!(folder.text(), format!("{home}/data"));
+    assert_eq!(interpreter.run("x").await.text(), "1");
+
+    let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
+    assert_eq!(all.as_array().expect("a list").len(), 2, "the default one, too: {all}");
+    assert_eq!(all[1], context);
+
+    let (status, _) = interpreter.call("POST", &format!("/contexts/{id}/restart"), Value::Null).await;
+    assert_eq!(status, 204);
+    let after = interpreter.execute(within("import os; f\"{os.getcwd()} {'x' in globals()}\"")).await;
+    assert_eq!(after.text(), format!("{home}/data False"));
+    assert_eq!(interpreter.run("x").await.text(), "1", "another's restart");
+
+    // The default context can be removed, too: there is another one when it is asked for.
+    for context in all.as_array().expect("a list") {
+        let path = format!("/contexts/{}", context["id"].as_str().expect("an id"));
+        assert_eq!(interpreter.call("DELETE", &path, Value::Null).await.0, 204);
+        assert_eq!(interpreter.call("DELETE", &path, Value::Null).await.0, 404);
+    }
+    assert_eq!(interpreter.call("GET", "/contexts", Value::Null).await.1, json!([]));
+    assert_eq!(interpreter.run("x").await.error(), "NameError");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kernel_that_ends_is_told_and_another_takes_its_place() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    assert_eq!(interpreter.run("x = 1; x").await.text(), "1");
+    for end in ["import os; print('last'); os._exit(3)", "import os, signal; print('last'); os.kill(os.getpid(), 9)"] {
+        let execution = interpreter.run(end).await;
+        assert_eq!(execution.error(), "KernelError", "{execution:?}");
+        let text = execution.all("error")[0]["value"].as_str().expect("text");
+        assert!(text.contains("exit code 3") || text.contains("signal 9"), "{text}");
+        assert_eq!(interpreter.run("x").await.error(), "NameError");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_and_a_removal_end_what_runs() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    for (method, path) in [("POST", "/restart"), ("DELETE", "")] {
+        let id = interpreter.context(json!({})).await;
+        let endless = json!({ "code": "print('on')\nwhile True: pass", "context_id": id });
+        let mut events = interpreter.start(&endless).await;
+        events.until("stdout").await;
+        let mut waiting = interpreter.start(&json!({ "code": "'after'", "context_id": id })).await;
+        let path = format!("/contexts/{id}{path}");
+        assert_eq!(interpreter.call(method, &path, Value::Null).await.0, 204);
+        assert_eq!(events.until("error").await["name"], "KernelError");
+        events.until("end_of_execution").await;
+        if method == "POST" {
+            assert_eq!(waiting.until("result").await["text"], "after");
+        } else {
+            assert_eq!(waiting.until("error").await["value"], "the context was removed");
+        }
+        waiting.until("end_of_execution").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_a_bound_on_contexts() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let mut last = 0;
+    // Those that cannot be started take no place for good.
+    for _ in 0..40 {
+        last = interpreter.call("POST", "/contexts", json!({ "cwd": "nope" })).await.0.as_u16();
+    }
+    assert_eq!(last, 404);
+    let mut wishes = tokio::task::JoinSet::new();
+    let interpreter = std::sync::Arc::new(interpreter);
+    for _ in 0..40 {
+        let interpreter = interpreter.clone();
+        wishes.spawn(async move { interpreter.call("POST", "/contexts", json!({})).await.0.as_u16() });
+    }
+    let mut told = Vec::new();
+    while told.last() != Some(&429) {
+        told.push(wishes.join_next().await.expect("a refusal").expect("no panic"));
+    }
+    assert!(told.iter().all(|status| [200, 429].contains(status)), "{told:?}");
+    let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
+    assert_eq!(all.as_array().expect("a list").len(), 32);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_of_an_execution_last_as_long_as_it() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let look = "import os; os.environ.get('A'), os.environ.get('B')";
+    interpreter.run("import os; os.environ['B'] = 'own'").await;
+    for _ in 0..2 {
+        let own = interpreter.execute(json!({ "code": look, "env_vars": { "A": "it's {a}\n", "B": "b" } })).await;
+        assert_eq!(own.text(), r#"("it's {a}\n", 'b')"#);
+        assert_eq!(interpreter.run(look).await.text(), "(None, 'own')");
+    }
+    let failed = interpreter.execute(json!({ "code": "1 / 0", "env_vars": { "A": "a" } })).await;
+    assert_eq!(failed.error(), "ZeroDivisionError");
+    let count = interpreter.run(look).await;
+    assert_eq!(count.text(), "(None, 'own')");
+    let counted = count.all("number_of_executions")[0]["execution_count"].as_u64();
+    assert_eq!(counted, Some(7), "what sets them is no execution of anybody's");
+}

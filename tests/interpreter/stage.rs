@@ -1,0 +1,200 @@
+//! A playground as a user starts it, and a client of the interpreter in one of its sandboxes, through the proxy.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use reqwest::{RequestBuilder, Response, StatusCode};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    installed,
+    playground_support::{Api, PROGRAM, Sandbox, client, processes_with, until},
+};
+
+pub(crate) const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
+
+/// Ended when dropped; that nothing is left is seen by [`Stage::end`].
+pub(crate) struct Stage {
+    pub(crate) api: Api,
+    pub(crate) proxy: SocketAddr,
+    pub(crate) python: PathBuf,
+    child: Child,
+    /// Where the sandboxes' files are.
+    folder: TempDir,
+}
+
+impl Stage {
+    pub(crate) async fn set() -> Self {
+        let (python, folder) = (installed::python().await, tempfile::tempdir().expect("a folder"));
+        let mut child = Command::new(PROGRAM)
+            .args(["dev", "--api", "127.0.0.1:0", "--proxy", "127.0.0.1:0", "--health", "127.0.0.1:0"])
+            .args(["--admin", "127.0.0.1:0", "--python"])
+            .arg(&python)
+            .envs([("E2B_API_KEY", KEY), ("CLIENT_PROXY__LOG__FILTER", "warn")])
+            .env("TMPDIR", folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let (told, addresses) = tokio::sync::oneshot::channel();
+        // Read to the end: who prints into a closed pipe fails.
+        std::thread::spawn(move || {
+            let mut find = |what| {
+                said.find_map(|line| {
+                    let line = line.expect("a line");
+                    let address = line.trim().strip_prefix(what)?.trim().strip_prefix("http://")?;
+                    address.parse::<SocketAddr>().ok()
+                })
+            };
+            let _ = told.send(find("control API").zip(find("proxy")));
+            said.for_each(drop);
+        });
+        let (api, proxy) = addresses.await.expect("read").expect("it says where its doors are");
+        let api = Api { client: client(), base: format!("http://{api}"), key: KEY.to_owned() };
+        Self { api, proxy, python, child, folder }
+    }
+
+    /// A sandbox with an interpreter, that traffic may wake.
+    pub(crate) async fn interpreter(&self) -> Interpreter {
+        let sandbox = self.api.sleeper("code-interpreter-v1").await;
+        Interpreter { client: self.api.client.clone(), proxy: self.proxy, sandbox }
+    }
+
+    /// Ends it as Ctrl-C does; nothing of its sandboxes is left.
+    pub(crate) async fn end(mut self, ids: &[&str]) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("signalled");
+        until("it ends", async || self.child.try_wait().expect("one's own child").is_some()).await;
+        for id in ids {
+            until("no process is left", async || processes_with(id).is_empty()).await;
+        }
+        until("no file is left", async || fs::read_dir(self.folder.path()).expect("a folder").next().is_none()).await;
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) struct Interpreter {
+    client: reqwest::Client,
+    proxy: SocketAddr,
+    pub(crate) sandbox: Sandbox,
+}
+
+impl Interpreter {
+    /// A request without a token.
+    pub(crate) fn bare(&self, method: &str, path: &str) -> RequestBuilder {
+        let url = format!("http://{}{path}", self.proxy);
+        let request = self.client.request(method.parse().expect("a method"), url);
+        request.header("E2b-Sandbox-Id", &self.sandbox.id).header("E2b-Sandbox-Port", "49999")
+    }
+
+    /// As the SDKs do it: status, and the body as JSON or text.
+    pub(crate) async fn call(&self, method: &str, path: &str, body: Value) -> (StatusCode, Value) {
+        let answer = self.bare(method, path).header("X-Access-Token", &self.sandbox.token).json(&body).send().await;
+        let answer = answer.expect("an answer");
+        let (status, text) = (answer.status(), answer.text().await.expect("a body"));
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    pub(crate) async fn context(&self, body: Value) -> String {
+        let (status, context) = self.call("POST", "/contexts", body).await;
+        assert_eq!(status, 200, "{context}");
+        context["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// The beginning of an execution.
+    pub(crate) async fn start(&self, body: &Value) -> Events {
+        let answer = self.bare("POST", "/execute").header("X-Access-Token", &self.sandbox.token).json(body).send();
+        let answer = answer.await.expect("an answer");
+        assert_eq!(answer.status(), 200, "{:?}", answer.text().await);
+        Events { answer, unread: Vec::new() }
+    }
+
+    /// All that comes of the body's code.
+    pub(crate) async fn execute(&self, body: Value) -> Execution {
+        let mut events = self.start(&body).await;
+        let mut all = Vec::new();
+        while let Some(event) = events.next().await {
+            all.push(event);
+        }
+        assert_eq!(all.pop().expect("an end"), json!({ "type": "end_of_execution" }), "{all:?}");
+        Execution(all)
+    }
+
+    /// The same in the default context.
+    pub(crate) async fn run(&self, code: &str) -> Execution {
+        self.execute(json!({ "code": code })).await
+    }
+}
+
+/// Events as they come.
+pub(crate) struct Events {
+    answer: Response,
+    unread: Vec<u8>,
+}
+
+impl Events {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).expect("a line of JSON"));
+            }
+            let Some(chunk) = self.answer.chunk().await.expect("a whole body") else {
+                assert!(self.unread.is_empty(), "half a line");
+                return None;
+            };
+            self.unread.extend_from_slice(&chunk);
+        }
+    }
+
+    /// Reads up to an event of this type.
+    pub(crate) async fn until(&mut self, kind: &str) -> Value {
+        while let Some(event) = self.next().await {
+            if event["type"] == kind {
+                return event;
+            }
+        }
+        panic!("no {kind}");
+    }
+}
+
+/// What came of some code.
+#[derive(Debug)]
+pub(crate) struct Execution(pub(crate) Vec<Value>);
+
+impl Execution {
+    pub(crate) fn all(&self, kind: &str) -> Vec<&Value> {
+        self.0.iter().filter(|event| event["type"] == kind).collect()
+    }
+
+    /// What was printed to one of the streams, together.
+    pub(crate) fn printed(&self, stream: &str) -> String {
+        self.all(stream).iter().map(|event| event["text"].as_str().expect("text")).collect()
+    }
+
+    /// The value of the last line, as text.
+    pub(crate) fn text(&self) -> &str {
+        let main = self.0.iter().find(|event| event["is_main_result"] == true);
+        main.unwrap_or_else(|| panic!("no result: {self:?}"))["text"].as_str().expect("text")
+    }
+
+    /// The name of the error.
+    pub(crate) fn error(&self) -> &str {
+        let errors = self.all("error");
+        assert_eq!(errors.len(), 1, "{self:?}");
+        errors[0]["name"].as_str().expect("a name")
+    }
+}
