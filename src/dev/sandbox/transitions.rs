@@ -97,9 +97,15 @@ impl Sandbox {
     }
 
     /// Returns whether it was resumed by this call, when it runs.
-    pub(crate) async fn connect(self: &Arc<Self>, ground: &Arc<Ground>, caller: Caller) -> Result<bool, Fault> {
+    /// `memory`: should it have one, that is kept.
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        ground: &Arc<Ground>,
+        caller: Caller,
+        memory: bool,
+    ) -> Result<bool, Fault> {
         let call = (caller == Caller::Traffic).then(|| self.note_wake_asked());
-        let outcome = self.run(ground, &|life| life.connect(Instant::now(), caller), caller).await;
+        let outcome = self.run(ground, &|life| life.connect(Instant::now(), caller), caller, memory).await;
         if let (Some(call), Ok(_)) = (call, &outcome) {
             self.note_wake_done(call);
         }
@@ -107,9 +113,14 @@ impl Sandbox {
     }
 
     /// Returns when it runs; an error if it ran already.
-    pub(crate) async fn resume(self: &Arc<Self>, ground: &Arc<Ground>, timeout: Duration) -> Result<(), Fault> {
+    pub(crate) async fn resume(
+        self: &Arc<Self>,
+        ground: &Arc<Ground>,
+        timeout: Duration,
+        memory: bool,
+    ) -> Result<(), Fault> {
         let decide = |life: &mut Lifecycle| life.resume(Instant::now(), timeout);
-        self.run(ground, &decide, Caller::Owner(timeout)).await?;
+        self.run(ground, &decide, Caller::Owner(timeout), memory).await?;
         Ok(())
     }
 
@@ -118,6 +129,7 @@ impl Sandbox {
         ground: &Arc<Ground>,
         decide: &(dyn Fn(&mut Lifecycle) -> Result<Step, Refusal> + Sync),
         caller: Caller,
+        memory: bool,
     ) -> Result<bool, Fault> {
         let mut changes = self.changed.subscribe();
         let wait = async {
@@ -132,6 +144,9 @@ impl Sandbox {
                             state.life.resume_ended(Instant::now(), false);
                         }
                         state.place = Some(place?);
+                        if !memory {
+                            state.life.reboot();
+                        }
                     }
                     (step, state.life.resumes())
                 };
@@ -193,6 +208,10 @@ impl Sandbox {
             };
             tree.thaw(frozen).await;
             return true;
+        }
+        if let Some(frozen) = tree.take() {
+            self.state().root = None;
+            frozen.kill().await;
         }
         match ground.start(&self.facts).await {
             Ok(mut started) => {
