@@ -126,6 +126,7 @@ kind = "rest"
 rest = {{ url = "http://{api}", api_key = "{key}" }}
 [cache]
 ttl = "200ms"
+negative_ttl = "1ms" # what its owner has woken is there at once
 [upstream]
 mode = "direct"
 address = "{{node}}:{{port}}"
