@@ -2,6 +2,8 @@
 #![cfg(feature = "dev")]
 
 mod api;
+mod calls;
+mod domain;
 mod end;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
