@@ -183,17 +183,18 @@ impl Sandbox {
 
     async fn do_resume(self: Arc<Self>, ground: Arc<Ground>) {
         sleep(ground.resume_delay).await;
-        let well = self.wake_up(&ground).await;
-        {
+        if !self.wake_up(&ground).await {
             let mut state = self.state();
-            state.life.resume_ended(Instant::now(), well);
-            if well {
-                state.started = SystemTime::now();
-            } else {
-                state.place = None;
-            }
+            state.life.resume_ended(Instant::now(), false);
+            state.place = None;
         }
         self.changed.send_replace(());
+    }
+
+    fn runs(&self) {
+        let mut state = self.state();
+        state.life.resume_ended(Instant::now(), true);
+        state.started = SystemTime::now();
     }
 
     async fn wake_up(self: &Arc<Self>, ground: &Arc<Ground>) -> bool {
@@ -206,6 +207,8 @@ impl Sandbox {
             let Some(tree) = tree.as_ref() else {
                 return false;
             };
+            // First: what it answers at once, to a request that reached it asleep, must not be ahead of this.
+            self.runs();
             tree.thaw(frozen).await;
             return true;
         }
@@ -222,6 +225,7 @@ impl Sandbox {
                 }
                 self.watch(&mut started);
                 *tree = Some(started);
+                self.runs();
                 true
             }
             Err(error) => {
