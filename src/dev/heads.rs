@@ -8,7 +8,7 @@ use axum::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{api::Api, api_error::ApiError};
+use super::{api::Api, api_error::ApiError, domain::Domain};
 use crate::types::Reason;
 
 /// The sandbox that a path names, whatever stands there.
@@ -51,6 +51,6 @@ impl FromRequestParts<Arc<Api>> for Names {
         let host = head.headers.get(HOST).and_then(|host| host.to_str().ok());
         let over_tls = api.domain.as_ref().filter(|domain| host.is_some_and(|host| domain.is_api(host)));
         let plain = || api.proxy.get().map(|proxy| format!("localhost:{}", proxy.port()));
-        Ok(Self(over_tls.map(|domain| domain.authority()).or_else(plain)))
+        Ok(Self(over_tls.map(Domain::authority).or_else(plain)))
     }
 }

@@ -1,7 +1,8 @@
 //! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset` act; `proc_tree`, `sockets` read `/proc`). `agent` is what runs inside a
-//! sandbox, `domain` and `authority` are `--tls`, `guard` keeps strangers' listeners away from the proxy, `banner` and `demo` are what people see.
+//! sandbox, `guard` keeps strangers' listeners away from the proxy, `domain` and `authority` are `--tls`,
+//! `banner` and `demo` are what people see.
 //!
 //! For development: loopback only, no isolation.
 
@@ -60,7 +61,8 @@ pub struct Playground {
 
 impl Playground {
     /// Binds the control API and serves it on the current runtime. `E2B_API_KEY` is the key where it is
-    /// set; otherwise one is made. Fails when the address is taken, the key is of no use, or certificates cannot be made.
+    /// set; otherwise one is made. Fails when the address is taken, the key is of no use, or certificates
+    /// cannot be made.
     pub async fn start(options: &Options) -> anyhow::Result<Self> {
         let key = match std::env::var("E2B_API_KEY") {
             Ok(key) if !key.is_empty() => key,

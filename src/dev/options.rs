@@ -33,7 +33,8 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3004", value_parser = loopback)]
     pub admin: SocketAddr,
 
-    /// Serve the control API and all sandboxes under one domain over TLS too, as in production
+    /// Serve the control API and all sandboxes under one domain over TLS too, as in production, at 127.0.0.1:3443 or
+    /// ADDRESS
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:3443",
         value_parser = loopback, conflicts_with = "demo")]
     pub tls: Option<SocketAddr>,

@@ -156,8 +156,8 @@ async fn whoever_has_the_authoritys_key_can_vouch_for_its_domain_only() {
         let leaf = CertificateParams::new([name.to_owned()]).expect("a name").signed_by(&key, &issuer);
         let leaf = leaf.expect("a certificate").der().clone();
         let name = ServerName::try_from(name).expect("a name");
-        let verified = verifier.verify_server_cert(&leaf, &[], &name, &[], UnixTime::now());
-        assert_eq!(verified.is_ok(), good, "{name:?}: {verified:?}");
+        let outcome = verifier.verify_server_cert(&leaf, &[], &name, &[], UnixTime::now());
+        assert_eq!(outcome.is_ok(), good, "{name:?}: {outcome:?}");
     }
     ground.playground.shutdown().await;
 }

@@ -1,5 +1,6 @@
 //! The SDKs as their registries have them, in the versions pinned beside this file: the newest, and in `old/` the
-//! last generation that called the first version of the control API. Installed once for these pins, below cargo's target directory; what is there already is taken.
+//! last generation that called the first version of the control API. Installed once for these pins, below
+//! cargo's target directory; what is there already is taken.
 
 use std::{
     fs::{self, File},

@@ -1,5 +1,5 @@
-//! E2B's own SDKs, unmodified: what they raise at this proxy's own errors, and what they do with the playground. Needs the programs `python3`, with
-//! venv, `node` and `npm`, and at first the registries of both.
+//! E2B's own SDKs, unmodified: what they raise at this proxy's own errors, and what they do with the
+//! playground. Needs the programs `python3`, with venv, `node` and `npm`, and at first the registries of both.
 
 mod callers;
 mod cases;

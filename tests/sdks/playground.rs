@@ -123,17 +123,17 @@ async fn the_examples_and_readme_run_as_they_are() {
     let example =
         |end: &str| fs::read_to_string(format!("{ROOT}/examples/pause_and_resume.{end}")).expect("an example");
     let last = |said: String| said.lines().last().unwrap_or_default().to_owned();
-    for (text, name, expected) in [
-        (example("py"), "example.py", "and is gone"),
-        (example("mts"), "example.mts", "and is gone"),
-        (block(&readme, "python"), "readme.py", "remember me"),
-        (block(&readme, "ts"), "readme.mts", "remember me"),
+    let tsx = "node_modules/.bin/tsx";
+    for (text, program, name, expected) in [
+        (example("py"), python, "example.py", "and is gone"),
+        (example("mts"), tsx, "example.mts", "and is gone"),
+        (block(&readme, "python"), python, "readme.py", "remember me"),
+        (block(&readme, "ts"), tsx, "readme.mts", "remember me"),
     ] {
         let file = place.path().join(name);
         fs::write(&file, text).expect("a file");
-        let file = file.to_str().expect("text");
-        let line = if file.ends_with(".py") { [python, file] } else { ["node_modules/.bin/tsx", file] };
-        assert_eq!(last(run.says(&sdk.modules, &line).await), expected, "{name}");
+        let said = run.says(&sdk.modules, &[program, file.to_str().expect("text")]).await;
+        assert_eq!(last(said), expected, "{name}");
     }
     program.end().await;
 }
