@@ -36,7 +36,7 @@ pub fn dev(options: &Options) -> anyhow::Result<()> {
 
 fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut signals: Signals) -> anyhow::Result<()> {
     let environment: Environment = std::env::vars_os().collect();
-    let mut loaded = Config::load(playground.proxy_config().as_bytes(), &environment)
+    let mut loaded = Config::load(playground.proxy_config()?.as_bytes(), &environment)
         .map_err(|faults| anyhow::anyhow!("the playground's configuration and CLIENT_PROXY__ variables:\n{faults}"))?;
     only_loopback(&loaded.config)?;
     if options.demo {
@@ -52,8 +52,9 @@ fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut sign
         proxy: *bound.proxy.first().context("a proxy without a listener")?,
         health: bound.health,
         admin: bound.admin.context("the playground has admin pages")?,
+        tls: bound.tls.first().copied(),
     };
-    playground.set_proxy_addr(at.proxy);
+    playground.set_proxy_addr(at.proxy, at.tls);
     if options.demo {
         return runtime.block_on(async {
             tokio::select! {
@@ -63,7 +64,7 @@ fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut sign
         });
     }
     // Nobody may be reading; that is no reason to stop.
-    let _ = writeln!(std::io::stdout(), "{}", playground.banner(&at));
+    let _ = writeln!(std::io::stdout(), "{}", runtime.block_on(playground.banner(&at)));
     app.until_told(signals)
 }
 

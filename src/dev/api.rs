@@ -9,19 +9,22 @@ use std::{
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Path, State, rejection::BytesRejection},
+    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
     http::{HeaderMap, HeaderName, StatusCode},
     middleware,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{get, post, put},
 };
 use serde_json::json;
 
 use super::{
     api_error::ApiError,
     callers::{check_host, check_key},
+    domain::{self, Domain},
+    heads::{Id, Names},
     lifecycle::{Caller, Phase},
     list::{list, list_running},
+    metrics::{of_one, of_several},
     sandbox::Sandbox,
     sandboxes::{CreateFault, Sandboxes},
     schema::{self, NewSandbox, PauseBody, RefreshBody, TimeoutBody, parse, parse_optional, time_left, time_to_live},
@@ -40,15 +43,14 @@ pub(crate) struct Api {
     pub(crate) key: Secret,
     /// Known when the proxy is bound.
     pub(crate) proxy: OnceLock<SocketAddr>,
+    /// That of `--tls`.
+    pub(crate) domain: Option<Domain>,
+    /// Where it listens itself.
+    pub(crate) address: SocketAddr,
 }
 
 impl Api {
-    /// What SDKs build host names from; it leads to the proxy.
-    fn domain(&self) -> Option<String> {
-        self.proxy.get().map(|proxy| format!("localhost:{}", proxy.port()))
-    }
-
-    fn find(&self, id: &str) -> Result<Arc<Sandbox>, ApiError> {
+    pub(super) fn find(&self, id: &str) -> Result<Arc<Sandbox>, ApiError> {
         let found = self.sandboxes.get(id).map_err(|reason| ApiError::gone(id, reason))?;
         match found.snapshot().phase {
             Phase::Gone(reason) => Err(ApiError::gone(id, reason)),
@@ -71,6 +73,11 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         .route("/v2/sandboxes/{id}/connect", post(connect))
         .route("/sandboxes/{id}/timeout", post(set_timeout))
         .route("/sandboxes/{id}/refreshes", post(refresh))
+        .route("/sandboxes/metrics", get(of_several))
+        .route("/sandboxes/{id}/metrics", get(of_one))
+        .route("/sandboxes/{id}/snapshots", post(not_here))
+        .route("/sandboxes/{id}/fork", post(not_here))
+        .route("/sandboxes/{id}/network", put(not_here))
         .route("/playground/sandboxes/{id}", get(inside))
         .fallback(async || ApiError::new(StatusCode::NOT_FOUND, "no_such_route", "no such route"))
         .method_not_allowed_fallback(async || {
@@ -79,7 +86,7 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
         })
         .layer(middleware::from_fn_with_state(api.clone(), check_key))
         .route("/health", get(async || "healthy\n"))
-        .layer(middleware::from_fn(check_host))
+        .layer(middleware::from_fn_with_state(api.clone(), check_host))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .with_state(api)
 }
@@ -92,22 +99,22 @@ fn bytes(body: Body) -> Result<Bytes, ApiError> {
     })
 }
 
-async fn create_v1(State(api): State<Arc<Api>>, body: Body) -> Answer {
-    create(&api, body, V1_TIMEOUT).await
+async fn create_v1(State(api): State<Arc<Api>>, names: Names, body: Body) -> Answer {
+    create(&api, &names, body, V1_TIMEOUT).await
 }
 
-async fn create_v2(State(api): State<Arc<Api>>, body: Body) -> Answer {
-    create(&api, body, V2_TIMEOUT).await
+async fn create_v2(State(api): State<Arc<Api>>, names: Names, body: Body) -> Answer {
+    create(&api, &names, body, V2_TIMEOUT).await
 }
 
-async fn create(api: &Api, body: Body, default: Duration) -> Answer {
+async fn create(api: &Api, names: &Names, body: Body, default: Duration) -> Answer {
     let wish = parse::<NewSandbox>(&bytes(body)?)?.into_wish(default)?;
     let sandboxes = api.sandboxes.clone();
     // A caller that leaves does not leave half a sandbox behind.
     let created = tokio::spawn(async move { sandboxes.create(wish).await });
     match created.await {
         Ok(Ok(sandbox)) => {
-            let body = schema::created(&sandbox, api.domain().as_deref());
+            let body = schema::created(&sandbox, names.domain());
             Ok((StatusCode::CREATED, Json(body)).into_response())
         }
         Ok(Err(CreateFault::Fault(fault))) => Err(ApiError::of("", fault)),
@@ -125,24 +132,33 @@ async fn create(api: &Api, body: Body, default: Duration) -> Answer {
     }
 }
 
-async fn detail(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
+async fn detail(State(api): State<Arc<Api>>, names: Names, Id(id): Id) -> Answer {
+    if id == domain::API && api.domain.is_some() {
+        return Ok(Json(Domain::record(api.address)).into_response());
+    }
     let sandbox = api.find(&id)?;
-    Ok(Json(schema::detail(&sandbox, api.domain().as_deref())).into_response())
+    Ok(Json(schema::detail(&sandbox, names.domain())).into_response())
 }
 
-async fn inside(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
+async fn inside(State(api): State<Arc<Api>>, Id(id): Id) -> Answer {
     let sandbox = api.find(&id)?;
     let view = tokio::task::spawn_blocking(move || schema::inside(&sandbox)).await;
     Ok(Json(view.unwrap_or_default()).into_response())
 }
 
-async fn kill(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Answer {
+/// What a process tree cannot do.
+async fn not_here() -> ApiError {
+    let text = "the playground has no snapshots, forks and changes of the network";
+    ApiError::new(StatusCode::NOT_IMPLEMENTED, "not_implemented", text)
+}
+
+async fn kill(State(api): State<Arc<Api>>, Id(id): Id) -> Answer {
     let end = api.find(&id)?.end(Reason::Killed).await;
     end.map_err(|fault| ApiError::of(&id, fault))?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn pause(State(api): State<Arc<Api>>, Path(id): Path<String>, body: Body) -> Answer {
+async fn pause(State(api): State<Arc<Api>>, Id(id): Id, body: Body) -> Answer {
     let wanted: PauseBody = parse_optional(&bytes(body)?)?;
     let sandbox = api.find(&id)?;
     let paused = sandbox.pause(&api.sandboxes.ground, wanted.memory.unwrap_or(true));
@@ -150,31 +166,31 @@ async fn pause(State(api): State<Arc<Api>>, Path(id): Path<String>, body: Body) 
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn resume(State(api): State<Arc<Api>>, Path(id): Path<String>, body: Body) -> Answer {
+async fn resume(State(api): State<Arc<Api>>, names: Names, Id(id): Id, body: Body) -> Answer {
     let wanted: TimeoutBody = parse_optional(&bytes(body)?)?;
     let timeout = time_to_live(wanted.timeout, V1_TIMEOUT)?;
     let sandbox = api.find(&id)?;
-    let resumed = sandbox.resume(&api.sandboxes.ground, timeout);
+    let resumed = sandbox.resume(&api.sandboxes.ground, timeout, wanted.memory.unwrap_or(true));
     resumed.await.map_err(|fault| ApiError::of(&id, fault))?;
-    let body = schema::created(&sandbox, api.domain().as_deref());
+    let body = schema::created(&sandbox, names.domain());
     Ok((StatusCode::CREATED, Json(body)).into_response())
 }
 
-async fn connect(State(api): State<Arc<Api>>, Path(id): Path<String>, headers: HeaderMap, body: Body) -> Answer {
+async fn connect(State(api): State<Arc<Api>>, names: Names, Id(id): Id, headers: HeaderMap, body: Body) -> Answer {
     let wanted: TimeoutBody = parse_optional(&bytes(body)?)?;
     let timeout = time_to_live(wanted.timeout, V2_TIMEOUT)?;
     let caller =
         if headers.get(WAKE).is_some_and(|value| value == "1") { Caller::Traffic } else { Caller::Owner(timeout) };
     let sandbox = api.find(&id)?;
-    let connected = sandbox.connect(&api.sandboxes.ground, caller).await;
+    let connected = sandbox.connect(&api.sandboxes.ground, caller, wanted.memory.unwrap_or(true)).await;
     let resumed = connected.map_err(|fault| ApiError::of(&id, fault))?;
     let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
-    let mut body = schema::created(&sandbox, api.domain().as_deref());
+    let mut body = schema::created(&sandbox, names.domain());
     body["nodeIP"] = json!(sandbox.snapshot().ip);
     Ok((status, Json(body)).into_response())
 }
 
-async fn set_timeout(State(api): State<Arc<Api>>, Path(id): Path<String>, body: Body) -> Answer {
+async fn set_timeout(State(api): State<Arc<Api>>, Id(id): Id, body: Body) -> Answer {
     let wanted: TimeoutBody = parse(&bytes(body)?)?;
     let seconds = wanted.timeout.ok_or_else(|| ApiError::bad_request("timeout is missing"))?;
     let sandbox = api.find(&id)?;
@@ -182,7 +198,7 @@ async fn set_timeout(State(api): State<Arc<Api>>, Path(id): Path<String>, body: 
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn refresh(State(api): State<Arc<Api>>, Path(id): Path<String>, body: Body) -> Answer {
+async fn refresh(State(api): State<Arc<Api>>, Id(id): Id, body: Body) -> Answer {
     let wanted: RefreshBody = parse_optional(&bytes(body)?)?;
     let seconds = wanted.duration.unwrap_or(15);
     if !(0..=LONGEST_REFRESH).contains(&seconds) {

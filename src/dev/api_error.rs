@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    http::StatusCode,
+    http::{HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
 use serde_json::json;
@@ -78,6 +78,11 @@ impl IntoResponse for ApiError {
         if let Some(word) = self.word {
             body["error_code"] = json!(word);
         }
-        (self.status, Json(body)).into_response()
+        let mut answer = (self.status, Json(body)).into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            // Python's SDK would try three times more, and find nothing else.
+            answer.headers_mut().insert("should-retry", HeaderValue::from_static("false"));
+        }
+        answer
     }
 }

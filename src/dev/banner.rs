@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use super::options::Addresses;
 
-/// The welcome: where everything is, and commands to paste. `templates` are the names one can create.
-pub(crate) fn text(at: &Addresses, key: &str, templates: &str) -> String {
-    let Addresses { api, proxy, health, admin } = at;
+/// The welcome: where everything is, and commands to paste. `templates` are the names one can create, `over_tls`
+/// what there is to say of `--tls`.
+pub(crate) fn text(at: &Addresses, key: &str, templates: &str, over_tls: &str) -> String {
+    let Addresses { api, proxy, health, admin, .. } = at;
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = write!(
@@ -42,7 +43,7 @@ pub(crate) fn text(at: &Addresses, key: &str, templates: &str) -> String {
   E2B's SDKs, unmodified (in Python also: export NO_PROXY=127.0.0.1,localhost):
 
     export E2B_API_KEY={key} E2B_API_URL=http://{api} E2B_SANDBOX_URL=http://{proxy}
-
+{over_tls}
   Ctrl-C ends the playground and every sandbox.
 "#
     );
@@ -56,8 +57,8 @@ mod tests {
     #[test]
     fn the_commands_name_the_real_addresses_and_the_key() {
         let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-        let at = Addresses { api: at(1), proxy: at(2), health: at(3), admin: at(4) };
-        let text = text(&at, "e2b_00", "base, counter");
+        let at = Addresses { api: at(1), proxy: at(2), health: at(3), admin: at(4), tls: None };
+        let text = text(&at, "e2b_00", "base, counter", "");
         for part in [
             "E2B_API_URL=http://127.0.0.1:1 E2B_SANDBOX_URL=http://127.0.0.1:2",
             "export E2B_API_KEY=e2b_00\n",

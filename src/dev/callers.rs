@@ -13,16 +13,23 @@ use super::{api::Api, api_error::ApiError};
 
 /// A web page can point a name of its own at this machine and then talk to the API as to its own server
 /// (DNS rebinding); its name gives it away.
-pub(super) async fn check_host(uri: Uri, headers: HeaderMap, request: Request, next: Next) -> Response {
+pub(super) async fn check_host(
+    State(api): State<Arc<Api>>,
+    uri: Uri,
+    headers: HeaderMap,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_ours = |host: &str| is_local(host) || api.domain.as_ref().is_some_and(|domain| domain.is_api(host));
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, more) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next());
-    let good = host.is_some_and(is_local)
+    let good = host.is_some_and(is_ours)
         && more.is_none()
-        && uri.authority().is_none_or(|authority| is_local(authority.as_str()));
+        && uri.authority().is_none_or(|authority| is_ours(authority.as_str()));
     if good {
         return next.run(request).await;
     }
-    let text = "the playground answers to localhost and loopback addresses only";
+    let text = "the playground answers to localhost, loopback addresses and its own domain (--tls) only";
     ApiError::new(StatusCode::FORBIDDEN, "foreign_host", text).into_response()
 }
 

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use super::{proc_tree, sandboxes::Sandboxes, sockets};
+use super::{domain, proc_tree, sandboxes::Sandboxes, sockets};
 use crate::types::SandboxId;
 
 /// Knows whose a listener is. All loopback addresses belong to one machine: a process of somebody else
@@ -10,12 +10,17 @@ use crate::types::SandboxId;
 #[derive(Clone)]
 pub struct ListenerGuard {
     pub(super) sandboxes: Arc<Sandboxes>,
+    /// Where the control API listens, if the proxy may take it for a sandbox.
+    pub(super) api: Option<SocketAddr>,
 }
 
 impl ListenerGuard {
     /// Whether whoever listens at the address belongs to the sandbox. Where nobody listens nothing is in
     /// the way: the dial is refused by the kernel. Reads `/proc`: blocks.
     pub fn may_dial(&self, sandbox: &SandboxId, address: SocketAddr) -> bool {
+        if sandbox.as_str() == domain::API {
+            return self.api == Some(address);
+        }
         let Some(root) = self.sandboxes.get(sandbox.as_str()).ok().and_then(|found| found.root()) else {
             return false;
         };

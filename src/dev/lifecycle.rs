@@ -173,6 +173,13 @@ impl Lifecycle {
         }
     }
 
+    /// The resume that has begun leaves the memory behind: a start from the files alone.
+    pub(crate) fn reboot(&mut self) {
+        if let Phase::Resuming { memory, .. } = &mut self.phase {
+            *memory = false;
+        }
+    }
+
     fn may_wake(&self, caller: Caller, memory: bool) -> Result<(), Refusal> {
         if caller != Caller::Traffic {
             return Ok(());

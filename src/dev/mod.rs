@@ -2,22 +2,26 @@
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset` act; `proc_tree`, `sockets` read `/proc`). `agent` is what runs inside a
 //! sandbox, `envd` what the SDKs talk to there, `interpreter` one application of it, `guard` keeps strangers'
-//! listeners away from the proxy, `banner` and `demo` are what people see.
+//! listeners away from the proxy, `domain` and `authority` are `--tls`, `banner` and `demo` are what people see.
 //!
 //! For development: loopback only, no isolation.
 
 pub mod agent;
 mod api;
 mod api_error;
+mod authority;
 mod banner;
 mod callers;
 pub mod demo;
+mod domain;
 mod envd;
 mod freeze;
 mod guard;
+mod heads;
 mod interpreter;
 mod lifecycle;
 mod list;
+mod metrics;
 mod options;
 mod proc_tree;
 mod process;
@@ -39,6 +43,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 use self::{
     api::Api,
+    domain::Domain,
     sandboxes::{Ground, Sandboxes, random_hex},
 };
 pub use self::{
@@ -58,7 +63,8 @@ pub struct Playground {
 
 impl Playground {
     /// Binds the control API and serves it on the current runtime. `E2B_API_KEY` is the key where it is
-    /// set; otherwise one is made. Fails when the address is taken or the key is of no use.
+    /// set; otherwise one is made. Fails when the address is taken, the key is of no use, or certificates
+    /// cannot be made.
     pub async fn start(options: &Options) -> anyhow::Result<Self> {
         let key = match std::env::var("E2B_API_KEY") {
             Ok(key) if !key.is_empty() => key,
@@ -80,6 +86,8 @@ impl Playground {
             sandboxes: Arc::new(Sandboxes::new(Ground::new(options)?)),
             key: Secret::new(&key),
             proxy: OnceLock::new(),
+            domain: Domain::of(options)?,
+            address: api_addr,
         });
         let router = api::router(api.clone());
         let server = tokio::spawn(async move {
@@ -101,15 +109,16 @@ impl Playground {
     }
 
     /// The TOML text of a configuration for the proxy: its production path, pointed at this playground.
-    pub fn proxy_config(&self) -> String {
+    pub fn proxy_config(&self) -> anyhow::Result<String> {
         let Addresses { proxy, health, admin, .. } = self.wanted;
         let (api, key) = (self.api_addr, &self.key);
-        format!(
+        let domain = self.api.domain.as_ref().map(|domain| domain.config(api)).transpose()?.unwrap_or_default();
+        Ok(format!(
             r#"# Made by the playground.
 [server]
 listen = ["{proxy}"]
 max_connections = 1500 # what the smallest usual limit on open files, 4096, allows
-[health]
+{domain}[health]
 listen = "{health}"
 [admin]
 listen = "{admin}"
@@ -121,6 +130,7 @@ kind = "rest"
 rest = {{ url = "http://{api}", api_key = "{key}" }}
 [cache]
 ttl = "200ms"
+negative_ttl = "1ms" # what its owner has woken is there at once
 [upstream]
 mode = "direct"
 address = "{{node}}:{{port}}"
@@ -129,22 +139,30 @@ allow_loopback = true
 drain_delay = "0s"
 drain_timeout = "2s"
 "#
-        )
+        ))
     }
 
     /// The welcome with commands to paste, for where the playground's doors really are.
-    pub fn banner(&self, at: &Addresses) -> String {
-        banner::text(at, &self.key, &self.api.sandboxes.ground.template_names())
+    pub async fn banner(&self, at: &Addresses) -> String {
+        let over_tls = match &self.api.domain {
+            Some(domain) => domain.banner(&self.key).await,
+            None => String::new(),
+        };
+        banner::text(at, &self.key, &self.api.sandboxes.ground.template_names(), &over_tls)
     }
 
     /// Tells where the proxy was bound: answers of the control API name it as `domain`.
-    pub fn set_proxy_addr(&self, address: SocketAddr) {
+    pub fn set_proxy_addr(&self, address: SocketAddr, tls: Option<SocketAddr>) {
         let _ = self.api.proxy.set(address);
+        if let (Some(domain), Some(address)) = (&self.api.domain, tls) {
+            domain.bind(address);
+        }
     }
 
     /// Tells the proxy whose a listener is.
     pub fn listener_guard(&self) -> ListenerGuard {
-        ListenerGuard { sandboxes: self.api.sandboxes.clone() }
+        let api = self.api.domain.is_some().then_some(self.api_addr);
+        ListenerGuard { sandboxes: self.api.sandboxes.clone(), api }
     }
 
     /// Ends every sandbox; returns when no process of any is left.
@@ -163,6 +181,6 @@ impl Addresses {
     /// The same doors on free ports.
     pub(crate) fn free() -> Self {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        Self { api: free, proxy: free, health: free, admin: free }
+        Self { api: free, proxy: free, health: free, admin: free, tls: None }
     }
 }

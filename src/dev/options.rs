@@ -1,6 +1,12 @@
 //! `client-proxy dev`: its command line.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::Args;
 
@@ -28,6 +34,21 @@ pub struct Options {
     /// Where the proxy's admin pages are
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:3004", value_parser = loopback)]
     pub admin: SocketAddr,
+
+    /// Serve the control API and all sandboxes under one domain over TLS too, as in production, at 127.0.0.1:3443 or
+    /// ADDRESS
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:3443",
+        value_parser = loopback, conflicts_with = "demo")]
+    pub tls: Option<SocketAddr>,
+
+    /// The domain of --tls: the API is api.DOMAIN, a sandbox's port {port}-{id}.DOMAIN
+    #[arg(long, value_name = "NAME", default_value = "e2b.localhost", requires = "tls", value_parser = domain)]
+    pub domain: String,
+
+    /// Keep the authority of --tls in this folder, so that it can be trusted once; it can vouch for names of
+    /// its domain only [default: a new one at each start, whose key is not kept]
+    #[arg(long, value_name = "FOLDER", requires = "tls")]
+    pub authority: Option<PathBuf>,
 
     /// A further template: its sandboxes run COMMAND by `sh -c`, with `SANDBOX_IP` set to the address to
     /// listen on; may be repeated. Example: `web='python3 -m http.server 8000 --bind $SANDBOX_IP'`
@@ -82,11 +103,12 @@ impl Options {
         if self.demo {
             return Addresses::free();
         }
-        Addresses { api: self.api, proxy: self.proxy, health: self.health, admin: self.admin }
+        let Self { api, proxy, health, admin, tls, .. } = *self;
+        Addresses { api, proxy, health, admin, tls }
     }
 }
 
-/// Where the playground's four doors are.
+/// Where the playground's doors are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// The control API.
@@ -97,6 +119,8 @@ pub struct Addresses {
     pub health: SocketAddr,
     /// The admin pages.
     pub admin: SocketAddr,
+    /// The proxy over TLS.
+    pub tls: Option<SocketAddr>,
 }
 
 /// A kind of sandbox that somebody defined on the command line.
@@ -152,6 +176,21 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// Two labels at least: clients take no certificate for `*.localhost` (RFC 6125 §7.2 leaves it to them).
+fn domain(text: &str) -> Result<String, String> {
+    let name = text.to_ascii_lowercase();
+    let is_label = |label: &str| {
+        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        (1..=63).contains(&label.len()) && label.bytes().all(good) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    let is_address = name.parse::<IpAddr>().is_ok();
+    if name.len() <= 180 && name.contains('.') && name.split('.').all(is_label) && !is_address {
+        Ok(name)
+    } else {
+        Err("write a name of at least two labels, like e2b.localhost".to_owned())
+    }
+}
+
 /// Longer than any playground runs, and short enough to be added to any time.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
@@ -180,6 +219,15 @@ mod tests {
         assert!(loopback("[::1]:3000").is_ok());
         for bad in ["0.0.0.0:3000", "[::]:3000", "10.0.0.1:80", "x", "127.0.0.1"] {
             assert!(loopback(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn domains_have_two_labels() {
+        assert_eq!(domain("E2B.localhost"), Ok("e2b.localhost".to_owned()));
+        assert!(domain("127.0.0.1.sslip.io").is_ok());
+        for bad in ["localhost", "", "a..b", ".a.b", "a.b.", "-a.b", "a_b.c", "127.0.0.1", "a.b:80", "*.a.b"] {
+            assert!(domain(bad).is_err(), "{bad}");
         }
     }
 

@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::{
     sync::{OwnedSemaphorePermit, watch},
     time::{Instant, sleep_until},
@@ -58,6 +59,8 @@ pub(crate) struct Facts {
     /// Set for a sandbox without public traffic.
     pub(crate) traffic_token: Option<String>,
     pub(crate) internet: Option<bool>,
+    /// What its creator wanted of the network, to be told back.
+    pub(crate) network: Map<String, Value>,
     pub(crate) policy: Policy,
     /// Its file system.
     pub(crate) folder: PathBuf,

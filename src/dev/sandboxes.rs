@@ -12,6 +12,7 @@ use std::{
 };
 
 use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
@@ -147,6 +148,7 @@ pub(crate) struct Wish {
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) private: bool,
     pub(crate) internet: Option<bool>,
+    pub(crate) network: Map<String, Value>,
     pub(crate) policy: Policy,
 }
 
@@ -199,6 +201,7 @@ impl Sandboxes {
             envd_token: name(40)?,
             traffic_token,
             internet: wish.internet,
+            network: wish.network,
             policy: Policy { retention: self.ground.retention, ..wish.policy },
         };
         let started = self.ground.start(&facts).await;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     api_error::ApiError,
@@ -16,6 +16,10 @@ use super::{
 
 /// What envd of this version can do; SDKs choose their calls by it.
 const ENVD_VERSION: &str = "0.6.7";
+/// What a sandbox is said to have; it has what this machine has.
+const CPUS: u64 = 2;
+const MEMORY_MB: u64 = 512;
+const DISK_MB: u64 = 1024;
 /// The longest time to live, as E2B's paid plans have it.
 const LONGEST: u64 = 24 * 60 * 60;
 
@@ -42,10 +46,13 @@ struct AutoResume {
     enabled: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Network {
     allow_public_traffic: Option<bool>,
+    /// Told back, and nothing else: nothing here keeps a sandbox from the network.
+    #[serde(flatten)]
+    more: Map<String, Value>,
 }
 
 impl NewSandbox {
@@ -62,12 +69,13 @@ impl NewSandbox {
         if let Some(fault) = environment_fault(&environment) {
             return Err(ApiError::bad_request(fault));
         }
-        let public = self.network.and_then(|network| network.allow_public_traffic);
+        let network = self.network.unwrap_or_default();
         Ok(Wish {
             template: self.template_id,
             metadata: self.metadata.unwrap_or_default(),
             environment,
-            private: public == Some(false),
+            private: network.allow_public_traffic == Some(false),
+            network: network.more,
             internet: self.allow_internet_access,
             policy: Policy {
                 on_timeout: if auto_pause { OnTimeout::Pause } else { OnTimeout::Kill },
@@ -84,6 +92,8 @@ impl NewSandbox {
 #[derive(Default, Deserialize)]
 pub(crate) struct TimeoutBody {
     pub(crate) timeout: Option<i64>,
+    /// Without it the sandbox starts anew from its files.
+    pub(crate) memory: Option<bool>,
 }
 
 /// `SandboxPauseRequest`.
@@ -154,9 +164,9 @@ pub(crate) fn listed(sandbox: &Sandbox) -> Value {
         "clientID": "playground",
         "startedAt": humantime::format_rfc3339_millis(now.started).to_string(),
         "endAt": humantime::format_rfc3339_millis(now.ends).to_string(),
-        "cpuCount": 2,
-        "memoryMB": 512,
-        "diskSizeMB": 1024,
+        "cpuCount": CPUS,
+        "memoryMB": MEMORY_MB,
+        "diskSizeMB": DISK_MB,
         "metadata": facts.metadata,
         "state": if now.is_running() { "running" } else { "paused" },
         "envdVersion": ENVD_VERSION,
@@ -171,7 +181,8 @@ pub(crate) fn detail(sandbox: &Sandbox, domain: Option<&str>) -> Value {
     detail["envdAccessToken"] = json!(facts.envd_token);
     detail["trafficAccessToken"] = json!(facts.traffic_token);
     detail["allowInternetAccess"] = json!(facts.internet);
-    detail["network"] = json!({ "allowPublicTraffic": facts.traffic_token.is_none() });
+    detail["network"] = json!(facts.network);
+    detail["network"]["allowPublicTraffic"] = json!(facts.traffic_token.is_none());
     detail["lifecycle"] = json!({
         "autoResume": facts.policy.auto_resume,
         "onTimeout": match facts.policy.on_timeout {

@@ -10,7 +10,7 @@ use crate::playground_support::{self, Ground, until};
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_carry_all_that_sdks_need() {
     let ground = Ground::start(&[]).await;
-    ground.playground.set_proxy_addr(([127, 0, 0, 1], 3002).into());
+    ground.playground.set_proxy_addr(([127, 0, 0, 1], 3002).into(), None);
     let api = &ground.api;
     for (path, seconds) in [("/sandboxes", 15), ("/v2/sandboxes", 300)] {
         let made = api.call("POST", path, json!({ "templateID": "base", "metadata": { "a": "b" } })).await;

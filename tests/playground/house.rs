@@ -22,7 +22,7 @@ impl House {
         let free = ["--proxy", "127.0.0.1:0", "--health", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         let ground = Ground::start(&free).await;
         let environment: Environment = [("CLIENT_PROXY__SHUTDOWN__DRAIN_TIMEOUT", "0s")].into_iter().collect();
-        let config = ground.playground.proxy_config();
+        let config = ground.playground.proxy_config().expect("a configuration");
         let loaded = Config::load(config.as_bytes(), &environment).unwrap_or_else(|faults| panic!("{faults}"));
         let guard = Arc::new(ground.playground.listener_guard());
         let app = App::start(loaded, Some(guard)).expect("a proxy");

@@ -2,7 +2,9 @@
 #![cfg(feature = "dev")]
 
 mod api;
+mod calls;
 mod directories;
+mod domain;
 mod end;
 mod envd;
 mod files;

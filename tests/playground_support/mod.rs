@@ -2,6 +2,8 @@
 //! a client of its API, and waiting for conditions.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod program;
+
 use std::{fs, net::Ipv4Addr, path::Path, time::Duration};
 
 use clap::Parser;

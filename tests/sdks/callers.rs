@@ -10,7 +10,10 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{installed::Installed, tap::Tap};
+use crate::{
+    installed::{Installed, NEWEST},
+    tap::Tap,
+};
 
 /// No call takes longer, with the start of the process, on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -39,7 +42,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Both of them, with the API here.
     pub(crate) async fn all(api: SocketAddr) -> [Self; 2] {
-        let installed = Installed::get().await;
+        let installed = Installed::get(&NEWEST).await;
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdks");
         let mut python = Command::new(&installed.python);
         python.arg(scripts.join("caller.py"));

@@ -1,5 +1,6 @@
-//! The SDKs as their registries have them, in the versions pinned beside this file. Installed once for these
-//! pins, below cargo's target directory; what is there already is taken.
+//! The SDKs as their registries have them, in the versions pinned beside this file: the newest, and in `old/` the
+//! last generation that called the first version of the control API. Installed once for these pins, below
+//! cargo's target directory; what is there already is taken.
 
 use std::{
     fs::{self, File},
@@ -11,9 +12,25 @@ use std::{
 
 use tokio::time::timeout;
 
-const REQUIREMENTS: &str = include_str!("requirements.txt");
-const PACKAGE: &str = include_str!("package.json");
-const LOCK: &str = include_str!("package-lock.json");
+/// What is installed.
+pub(crate) struct Pins {
+    requirements: &'static str,
+    package: &'static str,
+    lock: &'static str,
+}
+
+pub(crate) const NEWEST: Pins = Pins {
+    requirements: include_str!("requirements.txt"),
+    package: include_str!("package.json"),
+    lock: include_str!("package-lock.json"),
+};
+
+#[cfg(feature = "dev")]
+pub(crate) const OLD: Pins = Pins {
+    requirements: include_str!("old/requirements.txt"),
+    package: include_str!("old/package.json"),
+    lock: include_str!("old/package-lock.json"),
+};
 
 /// One step of the installation, on a busy machine and a slow line.
 const LIMIT: Duration = Duration::from_mins(5);
@@ -28,28 +45,28 @@ pub(crate) struct Installed {
 
 impl Installed {
     /// Finds or installs them, one process at a time.
-    pub(crate) async fn get() -> Self {
+    pub(crate) async fn get(pins: &Pins) -> Self {
         let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let lock = File::create(place.join("sdks.lock")).expect("a file");
         let locked = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await.expect("no panic");
         let _locked = locked.expect("a lock");
-        let home = place.join(format!("sdks-{:016x}", pins()));
+        let home = place.join(format!("sdks-{:016x}", pins.mark()));
         let this = Self { python: home.join("python/bin/python"), modules: home.join("javascript") };
         let complete = home.join("complete");
         if !complete.exists() {
             // What is left of an installation that was broken off.
             let _ = fs::remove_dir_all(&home);
-            this.install(&home).await;
+            this.install(pins, &home).await;
             File::create(complete).expect("a file");
         }
         this
     }
 
-    async fn install(&self, home: &Path) {
+    async fn install(&self, pins: &Pins, home: &Path) {
         fs::create_dir_all(&self.modules).expect("a folder");
-        fs::write(home.join("requirements.txt"), REQUIREMENTS).expect("a file");
-        fs::write(self.modules.join("package.json"), PACKAGE).expect("a file");
-        fs::write(self.modules.join("package-lock.json"), LOCK).expect("a file");
+        fs::write(home.join("requirements.txt"), pins.requirements).expect("a file");
+        fs::write(self.modules.join("package.json"), pins.package).expect("a file");
+        fs::write(self.modules.join("package-lock.json"), pins.lock).expect("a file");
         let python = async {
             runs(home, "python3", &["-m", "venv", "python"]).await;
             let pip = "-m pip install --quiet --disable-pip-version-check --no-input --no-deps -r requirements.txt";
@@ -60,13 +77,15 @@ impl Installed {
     }
 }
 
-/// Other pins, or another Python: another place.
-fn pins() -> u64 {
-    let version = Command::new("python3").arg("--version").output();
-    let version = version.expect("python3 and npm: sudo apt-get install nodejs npm python3-venv").stdout;
-    let mut hasher = DefaultHasher::new();
-    [REQUIREMENTS.as_bytes(), PACKAGE.as_bytes(), LOCK.as_bytes(), &version].hash(&mut hasher);
-    hasher.finish()
+impl Pins {
+    /// Other pins, or another Python: another place.
+    fn mark(&self) -> u64 {
+        let version = Command::new("python3").arg("--version").output();
+        let version = version.expect("python3 and npm: sudo apt-get install nodejs npm python3-venv").stdout;
+        let mut hasher = DefaultHasher::new();
+        [self.requirements.as_bytes(), self.package.as_bytes(), self.lock.as_bytes(), &version].hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// Runs it to its end, in the environment of this test: it may name a mirror.

@@ -1,10 +1,15 @@
-//! E2B's own SDKs, unmodified: what they raise at this proxy's own errors. Needs the programs `python3`, with
-//! venv, `node` and `npm`, and at first the registries of both.
+//! E2B's own SDKs, unmodified: what they raise at this proxy's own errors, and what they do with the
+//! playground. Needs the programs `python3`, with venv, `node` and `npm`, and at first the registries of both.
 
 mod callers;
 mod cases;
 mod envd;
 mod installed;
+#[cfg(feature = "dev")]
+mod playground;
+#[cfg(feature = "dev")]
+#[path = "../playground_support/mod.rs"]
+mod playground_support;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;

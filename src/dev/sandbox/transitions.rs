@@ -100,9 +100,15 @@ impl Sandbox {
     }
 
     /// Returns whether it was resumed by this call, when it runs.
-    pub(crate) async fn connect(self: &Arc<Self>, ground: &Arc<Ground>, caller: Caller) -> Result<bool, Fault> {
+    /// `memory`: should it have one, that is kept.
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        ground: &Arc<Ground>,
+        caller: Caller,
+        memory: bool,
+    ) -> Result<bool, Fault> {
         let call = (caller == Caller::Traffic).then(|| self.note_wake_asked());
-        let outcome = self.run(ground, &|life| life.connect(Instant::now(), caller), caller).await;
+        let outcome = self.run(ground, &|life| life.connect(Instant::now(), caller), caller, memory).await;
         if let (Some(call), Ok(_)) = (call, &outcome) {
             self.note_wake_done(call);
         }
@@ -110,9 +116,14 @@ impl Sandbox {
     }
 
     /// Returns when it runs; an error if it ran already.
-    pub(crate) async fn resume(self: &Arc<Self>, ground: &Arc<Ground>, timeout: Duration) -> Result<(), Fault> {
+    pub(crate) async fn resume(
+        self: &Arc<Self>,
+        ground: &Arc<Ground>,
+        timeout: Duration,
+        memory: bool,
+    ) -> Result<(), Fault> {
         let decide = |life: &mut Lifecycle| life.resume(Instant::now(), timeout);
-        self.run(ground, &decide, Caller::Owner(timeout)).await?;
+        self.run(ground, &decide, Caller::Owner(timeout), memory).await?;
         Ok(())
     }
 
@@ -121,6 +132,7 @@ impl Sandbox {
         ground: &Arc<Ground>,
         decide: &(dyn Fn(&mut Lifecycle) -> Result<Step, Refusal> + Sync),
         caller: Caller,
+        memory: bool,
     ) -> Result<bool, Fault> {
         let mut changes = self.changed.subscribe();
         let wait = async {
@@ -135,6 +147,9 @@ impl Sandbox {
                             state.life.resume_ended(Instant::now(), false);
                         }
                         state.place = Some(place?);
+                        if !memory {
+                            state.life.reboot();
+                        }
                     }
                     (step, state.life.resumes())
                 };
@@ -171,17 +186,18 @@ impl Sandbox {
 
     async fn do_resume(self: Arc<Self>, ground: Arc<Ground>) {
         sleep(ground.resume_delay).await;
-        let well = self.wake_up(&ground).await;
-        {
+        if !self.wake_up(&ground).await {
             let mut state = self.state();
-            state.life.resume_ended(Instant::now(), well);
-            if well {
-                state.started = SystemTime::now();
-            } else {
-                state.place = None;
-            }
+            state.life.resume_ended(Instant::now(), false);
+            state.place = None;
         }
         self.changed.send_replace(());
+    }
+
+    fn runs(&self) {
+        let mut state = self.state();
+        state.life.resume_ended(Instant::now(), true);
+        state.started = SystemTime::now();
     }
 
     async fn wake_up(self: &Arc<Self>, ground: &Arc<Ground>) -> bool {
@@ -194,8 +210,14 @@ impl Sandbox {
             let Some(tree) = tree.as_ref() else {
                 return false;
             };
+            // First: what it answers at once, to a request that reached it asleep, must not be ahead of this.
+            self.runs();
             tree.thaw(frozen).await;
             return true;
+        }
+        if let Some(frozen) = tree.take() {
+            self.state().root = None;
+            frozen.kill().await;
         }
         match ground.start(&self.facts).await {
             Ok(mut started) => {
@@ -206,6 +228,7 @@ impl Sandbox {
                 }
                 self.watch(&mut started);
                 *tree = Some(started);
+                self.runs();
                 true
             }
             Err(error) => {

@@ -11,7 +11,7 @@ use crate::{
 /// A playground that traffic wakes by way of a proxy, and the way through that to a sandbox's envd.
 async fn behind_a_proxy() -> (Ground, Proxy, Sandbox, Rpc) {
     let ground = Ground::start(&["--proxy", "127.0.0.1:0"]).await;
-    let proxy = Proxy::start(&ground.playground.proxy_config());
+    let proxy = Proxy::start(&ground.playground.proxy_config().expect("a configuration"));
     let sandbox = ground.api.sleeper("base").await;
     let rpc = Rpc::to(&ground.api.client, &sandbox);
     let mut rpc = rpc.with("e2b-sandbox-id", &sandbox.id).with("e2b-sandbox-port", "49983");
