@@ -139,7 +139,8 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
             };
             let Self { sandbox, credentials, doubts, .. } = self;
             let (client, doubts) = ((*client).into(), *doubts);
-            let ask = Ask { sandbox, credentials, client, wakes, patience, trigger: &trigger, doubts };
+            let trigger = &trigger;
+            let ask = Ask { sandbox, credentials, client, wakes, held: true, patience, trigger, doubts };
             let found = self.handler.resolver.resolve(&ask, hold, since).await;
             context.waited(before);
             let found = found?;
@@ -200,18 +201,20 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
                 let client = context.client;
                 let trigger = || trigger(client, self.user_agent.as_ref(), uri.path(), cause.clone());
                 // It is on its way, and nobody is told to come again for an answer to that.
-                let wakes = context.wakes(uri.path(), self.port, self.user_agent.as_ref());
+                let wakes = |context: &Context| context.wakes(uri.path(), self.port, self.user_agent.as_ref());
                 let ask = Ask {
                     sandbox: &self.sandbox,
                     credentials: &self.credentials,
                     client: client.into(),
-                    wakes,
+                    // Found out when it is to be woken.
+                    wakes: false,
+                    held: true,
                     patience: None,
                     trigger: &trigger,
                     doubts: self.doubts,
                 };
                 let sending = forwarder.send(&mut self.head, &self.upload, &destination);
-                Box::pin(attend(&self.handler, &ask, &self.upload, sending, route, context)).await?
+                Box::pin(attend(&self.handler, ask, wakes, &self.upload, sending, route, context)).await?
             }
         };
         match sent {
@@ -255,13 +258,15 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
         let resolver = self.handler.resolver.clone();
         let (sandbox, credentials) = (self.sandbox.clone(), self.credentials.clone());
         let generation = route.generation;
-        Box::pin(async move {
+        let look = async move {
             let trigger = || trigger(client, None, "", None);
             let ask = Ask {
                 sandbox: &sandbox,
                 credentials: &credentials,
                 client: client.into(),
                 wakes: false,
+                // Streams are bounded by other means, and one that is open is not held.
+                held: false,
                 patience: Some(Duration::ZERO),
                 trigger: &trigger,
                 doubts: true,
@@ -273,7 +278,8 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
                 Err(Unresolved::Unavailable | Unresolved::TooManyHeld | Unresolved::HoldTimeout) => false,
                 Err(_) => true,
             }
-        })
+        };
+        Box::new(move || Box::pin(look))
     }
 
     fn destination(&self, route: &Route, hold: &Hold) -> Option<Destination> {
@@ -349,7 +355,8 @@ async fn silence(limit: Option<Duration>, upload: &Upload<Incoming>) {
 /// the same exchange goes on. Nothing is sent twice.
 async fn attend<C: Catalog, R: Resumer>(
     handler: &Handler<C, R>,
-    ask: &Ask<'_>,
+    mut ask: Ask<'_>,
+    wakes: impl Fn(&Context) -> bool,
     upload: &Upload<Incoming>,
     sending: impl Future<Output = Result<Response<Box<Download>>, SendError>>,
     route: &Arc<Route>,
@@ -366,12 +373,13 @@ async fn attend<C: Catalog, R: Resumer>(
             () = &mut give_up => return Err(Failure::UpstreamTimeout),
             () = sleep(context.terms.look_again) => {}
         }
+        ask.wakes = wakes(context);
         context.hold.renew(context.terms.hold_timeout);
         let before = context.hold.held();
         let found = tokio::select! {
             biased;
             sent = &mut sending => Err(sent),
-            found = handler.resolver.resolve(ask, &mut context.hold, Instant::now()) => Ok(found),
+            found = handler.resolver.resolve(&ask, &mut context.hold, Instant::now()) => Ok(found),
         };
         context.waited(before);
         let found = match found {
