@@ -22,7 +22,7 @@ use crate::{
     route::Rules,
     sandbox::{Limits, Policy, Resolver},
     shutdown::Shutdown,
-    telemetry::{Metrics, Traces, metrics::Origin},
+    telemetry::{Metrics, Quiet, Traces, metrics::Origin},
 };
 
 /// The resolver over the control planes that the configuration can choose.
@@ -63,6 +63,7 @@ impl Parts {
             wake: ArcSwap::from_pointee((&config.wake).into()),
             quota: Quota::new(quota(config, upstream.mode)),
             metrics: metrics.clone(),
+            quiet: Quiet::default(),
             traces,
             shutdown: shutdown.clone(),
         });

@@ -3,7 +3,8 @@
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Version,
     header::{
-        ACCEPT, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONTENT_TYPE, HOST, ORIGIN, UPGRADE,
+        ACCEPT, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, CONNECTION, CONTENT_TYPE, HOST, ORIGIN,
+        UPGRADE,
     },
     request::Parts,
 };
@@ -34,8 +35,6 @@ pub(crate) enum Medium {
     Html,
     /// HTTP/1.0: a person's tool.
     Text,
-    /// An upgrade, whose caller hardly looks into a refusal.
-    Brief,
     /// Connect, one answer.
     Connect,
     /// Connect, a stream of this content type.
@@ -87,7 +86,7 @@ impl Medium {
             return medium;
         }
         if is_upgrade(head) {
-            return Self::Brief;
+            return Self::Json;
         }
         let of_browser = marks.is_of_browser();
         if of_browser && headers.contains_key(REQUESTED_WITH) {
@@ -126,7 +125,10 @@ fn rpc(headers: &HeaderMap) -> Option<Medium> {
 /// `h2c` is only another version of the same (RFC 9113 §3.1): whoever asks for it reads what all read.
 fn is_upgrade(head: &Parts) -> bool {
     let http = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"h2c");
-    head.extensions.get::<Protocol>().is_some() || head.headers.get(UPGRADE).is_some_and(|value| !http(value))
+    // Without `Connection` the field is left over from another hop (RFC 9110 §7.8).
+    let asked = || head.headers.get_all(CONNECTION).iter().any(|value| lists(value, "upgrade"));
+    head.extensions.get::<Protocol>().is_some()
+        || head.headers.get(UPGRADE).is_some_and(|value| !http(value) && asked())
 }
 
 /// Whether `Accept` names this type, and not with a weight of nothing (RFC 9110 §12.4.2).

@@ -39,8 +39,8 @@ pub(crate) struct Meaning {
     pub(crate) word: &'static str,
     pub(crate) status: u16,
     /// The Connect protocol's word. E2B's SDKs read `not_found` as a file or process that is not there,
-    /// `already_exists` as a folder that is, and ask `/health` (which wakes) at an `unavailable` without "was not found"
-    /// or "port is not open": none of these stands for a state that passes.
+    /// `already_exists` as a folder that is, and ask `/health` (which wakes) at an `unavailable` without "was not
+    /// found" or "port is not open": none of these stands for a state that passes.
     pub(crate) connect: &'static str,
     /// gRPC's number; 14 is what its clients may try again.
     pub(crate) grpc: u8,

@@ -1,9 +1,9 @@
 //! An open Connect stream of envd, and how it ends when its sandbox is paused.
 //!
-//! E2B's SDKs take a stream that breaks off for a reason to ask `/health`, which wakes the sandbox that was just paused;
-//! a stream that ends in an error does not make them ask. So a cut is looked into, and where the sandbox is gone the
-//! stream gets its last message. That stands between messages: what came of an unfinished one is kept back, of which a
-//! client can make nothing anyway, unless it is a large one.
+//! E2B's SDKs take a stream that breaks off for a reason to ask `/health`, which wakes the sandbox that was just
+//! paused; a stream that ends in an error does not make them ask. So a cut is looked into, and where the sandbox is
+//! gone the stream gets its last message. That stands between messages: what came of an unfinished one is kept back,
+//! of which a client can make nothing anyway, unless it is a large one.
 
 use std::{
     future::Future,
@@ -41,6 +41,8 @@ enum State {
     Cut(DownloadError),
     /// It breaks off for the client, too, once it has what was kept back.
     Broken(DownloadError),
+    /// What was kept back has been handed over, and is yet to be sent: an error right behind it would overtake it.
+    Rested(DownloadError),
     /// It has its end. Whether that is ours.
     Over {
         ours: bool,
@@ -135,16 +137,19 @@ impl Body for ConnectStream {
                         None
                     }
                 },
-                State::Broken(error) => match this.rest() {
-                    Some(rest) => {
-                        this.state = State::Broken(error);
-                        Some(rest)
-                    }
-                    None => {
+                State::Broken(error) => {
+                    let Some(rest) = this.rest() else {
                         this.state = State::Over { ours: false };
                         return Poll::Ready(Some(Err(error)));
-                    }
-                },
+                    };
+                    this.state = State::Rested(error);
+                    Some(rest)
+                }
+                State::Rested(error) => {
+                    this.state = State::Broken(error);
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 State::Over { ours } => {
                     this.state = State::Over { ours };
                     return Poll::Ready(None);
@@ -160,7 +165,7 @@ impl Body for ConnectStream {
         match self.state {
             State::Open => self.messages.kept.is_empty() && self.download.is_end_stream(),
             State::Over { .. } => true,
-            State::Cut(_) | State::Broken(_) => false,
+            State::Cut(_) | State::Broken(_) | State::Rested(_) => false,
         }
     }
 }

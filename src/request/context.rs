@@ -130,7 +130,8 @@ impl Context {
     pub(crate) fn wakes(&self, path: &str, port: Port, user_agent: Option<&HeaderValue>) -> bool {
         let rules = self.site.wake.load();
         let preflight = self.caller.as_ref().is_some_and(|caller| caller.preflight.is_some());
-        !self.never && !(preflight && rules.answer_preflight) && rules.admit(&self.method, port, path, user_agent)
+        let quiet = self.never || (preflight && rules.answer_preflight);
+        !quiet && rules.admit(&self.method, port, path, user_agent)
     }
 
     /// What an answer of our own depends on. `usual_wake`: how long one takes.

@@ -73,8 +73,11 @@ impl Failure {
             | Self::Locked(_)
             | Self::BadBody => Blame::Client,
             Self::Unresolved(unresolved) => match unresolved {
-                Unresolved::Gone(_) | Unresolved::Denied(_) | Unresolved::Exhausted(_) => Blame::Client,
-                Unresolved::TooManyWakes(_) | Unresolved::Waking => Blame::Client,
+                Unresolved::Gone(_)
+                | Unresolved::Denied(_)
+                | Unresolved::Exhausted(_)
+                | Unresolved::TooManyWakes(_)
+                | Unresolved::Waking => Blame::Client,
                 Unresolved::TooManyHeld | Unresolved::Suspended(_) => Blame::Edge,
                 Unresolved::Unavailable
                 | Unresolved::StillTransitioning

@@ -10,6 +10,7 @@ use http::{
 };
 use http_body::Body as _;
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::{
     Site,
@@ -32,7 +33,7 @@ use crate::{
         Resolver,
         ports::{Catalog, Resumer},
     },
-    telemetry::metrics::Origin,
+    telemetry::{Quiet, metrics::Origin},
     types::{Credentials, Secret},
 };
 
@@ -152,18 +153,14 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
     }
 
     pub(super) fn answer(&self, failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
-        let answer = match self.preflight(failure, &context) {
-            Some(answer) => {
-                context.answered(answer.status(), Origin::Proxy, "");
-                answer
-            }
-            None => {
-                let answer = respond(failure, context.facts(self.resolver.usual_wake()));
-                tell(failure, &context, answer.status());
-                context.answered(answer.status(), Origin::Proxy, failure.code().meaning().word);
-                answer
-            }
-        };
+        let answer = self.preflight(failure, &context);
+        let error = if answer.is_some() { "" } else { failure.code().meaning().word };
+        let answer = answer.unwrap_or_else(|| {
+            let answer = respond(failure, context.facts(self.resolver.usual_wake()));
+            tell(failure, &context, answer.status(), &self.site.quiet);
+            answer
+        });
+        context.answered(answer.status(), Origin::Proxy, error);
         // Whatever of the body was not read is not looked at.
         let (timing, chunked) = (context.server_timing(), context.chunked);
         let answer = if context.asks_for_head() { without_body(answer) } else { answer };
@@ -194,14 +191,19 @@ fn without_body(mut answer: Response<Bytes>) -> Response<Bytes> {
 }
 
 /// Failures are logged once, here; a client's own faults only for those who look closely.
-fn tell(failure: &Failure, context: &Context, status: StatusCode) {
+fn tell(failure: &Failure, context: &Context, status: StatusCode, quiet: &Quiet) {
     let request_id = context.request_id.to_str().unwrap_or_default();
     let sandbox = context.target.as_ref().map(|(sandbox, _)| sandbox.as_str()).unwrap_or_default();
     let code = failure.code().meaning().word;
     match failure.blame() {
         Blame::Client => tracing::debug!(request_id, sandbox, code, %status, error = %failure, "refused"),
         Blame::Sandbox => tracing::info!(request_id, sandbox, code, %status, error = %failure, "the sandbox failed"),
-        Blame::Edge => tracing::warn!(request_id, sandbox, code, %status, error = %failure, "refused by this proxy"),
+        // A crowd is refused for one reason: it is told once a second, and the access lines have the rest.
+        Blame::Edge => {
+            if let Some(left_out) = quiet.may_say(code, Instant::now()) {
+                tracing::warn!(request_id, sandbox, code, %status, error = %failure, left_out, "refused by this proxy");
+            }
+        }
         // The call that failed has its own line, one for all who waited: an outage must not write one for each request.
         Blame::ControlPlane => {
             tracing::debug!(request_id, sandbox, code, %status, error = %failure, "the control plane failed");

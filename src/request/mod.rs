@@ -10,7 +10,7 @@ use crate::{
     forward::{Quota, headers::Peer},
     route::Rules,
     shutdown::Shutdown,
-    telemetry::{Metrics, Traces},
+    telemetry::{Metrics, Quiet, Traces},
 };
 
 mod bridge;
@@ -44,6 +44,8 @@ pub(crate) struct Site {
     pub(crate) wake: ArcSwap<WakeRules>,
     pub(crate) quota: Quota,
     pub(crate) metrics: Arc<Metrics>,
+    /// For failures of the proxy's own, which come in crowds.
+    pub(crate) quiet: Quiet,
     /// `None`: nobody collects any.
     pub(crate) traces: Option<Arc<Traces>>,
     pub(crate) shutdown: Shutdown,

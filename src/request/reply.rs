@@ -79,6 +79,21 @@ impl Reply {
     }
 }
 
+impl From {
+    /// In the middle of its upload.
+    fn lost_its_client(&self) -> bool {
+        match self {
+            Self::Proxy(_) => false,
+            Self::Sandbox(_, upload) | Self::Stream(_, upload) => upload.broken(),
+        }
+    }
+
+    /// Whether it was given an end because its sandbox is gone.
+    fn was_cut(&self) -> bool {
+        matches!(self, Self::Stream(body, _) if body.was_cut())
+    }
+}
+
 impl Body for Reply {
     type Data = Bytes;
     type Error = DownloadError;
@@ -93,17 +108,16 @@ impl Body for Reply {
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {
                 context.sent(frame.data_ref().map_or(0, Bytes::len));
-                match &self.from {
-                    From::Stream(body, _) if body.was_cut() => self.context.cut_by_sandbox(),
-                    _ if self.is_end_stream() => self.context.finished(),
-                    _ => {}
+                if self.from.was_cut() {
+                    self.context.cut_by_sandbox();
+                } else if self.is_end_stream() {
+                    self.context.finished();
                 }
             }
             // A client that leaves in the middle of its upload takes the exchange with it.
-            Poll::Ready(Some(Err(_))) if matches!(from, From::Sandbox(_, upload) | From::Stream(_, upload) if upload.broken()) =>
-                {}
+            Poll::Ready(Some(Err(_))) if from.lost_its_client() => {}
             Poll::Ready(Some(Err(_))) => context.cut_by_sandbox(),
-            Poll::Ready(None) if matches!(from, From::Stream(body, _) if body.was_cut()) => {}
+            Poll::Ready(None) if from.was_cut() => {}
             Poll::Ready(None) => context.finished(),
             Poll::Pending => {}
         }

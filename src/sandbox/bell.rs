@@ -1,9 +1,9 @@
 //! One flight, many waiters: every ending is told to all of them.
 
 use std::{
-    future::Future,
+    future::{Future, pending},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
 };
@@ -12,6 +12,8 @@ use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
 };
+
+use super::held::Seat;
 
 /// How it stands with a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +39,21 @@ pub(crate) enum Ending {
 #[derive(Clone)]
 pub(crate) struct Bell(watch::Sender<State>);
 
-#[derive(Debug)]
 struct State {
     signal: Signal,
     exit: Exit,
+    kept: Mutex<Kept>,
+}
+
+/// Whether a flight goes on though nobody waits.
+#[derive(Default)]
+struct Kept {
+    /// Somebody was told of it.
+    promised: bool,
+    /// The control plane was asked.
+    asked: bool,
+    /// Until then it is held in that request's place.
+    seat: Option<Seat>,
 }
 
 /// The door through which those go who were held for one wake, whichever of its bells they heard: counts them.
@@ -49,7 +62,7 @@ pub(crate) struct Exit(Arc<AtomicU32>);
 
 impl Bell {
     pub(crate) fn new(exit: Exit) -> Self {
-        Self(watch::Sender::new(State { signal: Signal::Flying, exit }))
+        Self(watch::Sender::new(State { signal: Signal::Flying, exit, kept: Mutex::default() }))
     }
 
     /// Another one, for those held for the same wake.
@@ -82,9 +95,20 @@ impl Bell {
         self.0.receiver_count()
     }
 
-    /// Returns when nobody waits any more.
+    /// Returns when nobody waits any more, or was told of the flight.
     pub(crate) async fn abandoned(&self) {
         self.0.closed().await;
+        let promised = self.0.borrow().kept().promised;
+        if promised {
+            pending::<()>().await;
+        }
+    }
+
+    /// The control plane is being asked: nobody's place is held for that any more.
+    pub(crate) fn asked(&self) {
+        let state = self.0.borrow();
+        let mut kept = state.kept();
+        (kept.asked, kept.seat) = (true, None);
     }
 
     #[cfg(test)]
@@ -99,8 +123,13 @@ impl std::fmt::Debug for Bell {
     }
 }
 
+impl State {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A waiter's half of a [`Bell`]: counted until dropped.
-#[derive(Debug)]
 pub(crate) struct Ticket {
     state: watch::Receiver<State>,
     /// Ask again then, though nothing rang.
@@ -126,6 +155,12 @@ impl Place {
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} taken", self.taken())
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ticket({:?})", self.state.borrow().signal)
     }
 }
 
@@ -165,6 +200,16 @@ impl Ticket {
                 Err(_) => Rung::TooLate,
             }
         }
+    }
+
+    /// Its request was told of the flight, which goes on without it: in its place, while it waits for its turn.
+    pub(crate) fn keep(&self, seat: Option<Seat>) {
+        let state = self.state.borrow();
+        let mut kept = state.kept();
+        if !kept.promised && !kept.asked {
+            kept.seat = seat.map(Seat::left_behind);
+        }
+        kept.promised = true;
     }
 
     /// How many of those held for this wake have gone before; one more has from now on.

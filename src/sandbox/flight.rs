@@ -88,6 +88,7 @@ async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake_flight: Wak
             return landing.land(Event::NotAsked { flight });
         };
         // Waiting for a turn says nothing of how long a wake takes.
+        bell.asked();
         let started = *started.get_or_insert_with(Instant::now);
         let outcome = call(resolver, wake, trigger.cause.as_ref()).await;
         drop(turn);

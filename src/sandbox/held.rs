@@ -1,4 +1,4 @@
-//! The bounds on requests held in this process: of all clients, and of one.
+//! The bounds on requests held in this process: of all clients, and of each.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -21,7 +21,7 @@ pub(crate) struct Held {
 
 struct Seats {
     taken: AtomicUsize,
-    /// Only of those counted while there was a bound per client.
+    /// Also while there is no bound: one may be set when there is a crowd.
     by_client: Mutex<HashMap<ClientNet, usize>>,
     gauge: Gauge,
 }
@@ -29,8 +29,9 @@ struct Seats {
 /// One held request, until dropped.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
-    /// Counted as this client's, too.
-    client: Option<ClientNet>,
+    client: ClientNet,
+    /// Its request is there: the gauge counts it. No guard of its own, which would be large.
+    gauged: bool,
 }
 
 impl Held {
@@ -48,40 +49,28 @@ impl Held {
 
     /// `None` when all are taken, or all of this client's.
     pub(crate) fn take_seat(&self, client: ClientNet) -> Option<Seat> {
-        let max_per_client = self.max_per_client.load(Relaxed);
-        let counted = (max_per_client > 0).then_some(client);
-        if counted.is_some() && !self.seats.count(client, max_per_client) {
-            return None;
-        }
         let max = self.max.load(Relaxed);
         let free = |taken| (taken < max).then_some(taken + 1);
-        if self.seats.taken.fetch_update(Relaxed, Relaxed, free).is_err() {
-            if let Some(client) = counted {
-                self.seats.uncount(client);
-            }
+        self.seats.taken.fetch_update(Relaxed, Relaxed, free).ok()?;
+        let max_per_client = Some(self.max_per_client.load(Relaxed)).filter(|max| *max > 0);
+        if !self.seats.take_one_of(client, max_per_client.unwrap_or(usize::MAX)) {
+            self.seats.taken.fetch_sub(1, Relaxed);
             return None;
         }
         self.seats.gauge.increment(1.0);
-        Some(Seat { seats: self.seats.clone(), client: counted })
+        Some(Seat { seats: self.seats.clone(), client, gauged: true })
     }
 }
 
 impl Seats {
-    fn count(&self, client: ClientNet, max: usize) -> bool {
+    fn take_one_of(&self, client: ClientNet, max: usize) -> bool {
         let mut by_client = self.by_client();
-        let taken = by_client.entry(client).or_default();
-        let free = *taken < max;
-        *taken += usize::from(free);
-        free
-    }
-
-    fn uncount(&self, client: ClientNet) {
-        if let Entry::Occupied(mut taken) = self.by_client().entry(client) {
-            *taken.get_mut() -= 1;
-            if *taken.get() == 0 {
-                taken.remove();
-            }
+        let taken = by_client.get(&client).copied().unwrap_or(0);
+        let free = taken < max;
+        if free {
+            by_client.insert(client, taken + 1);
         }
+        free
     }
 
     fn by_client(&self) -> MutexGuard<'_, HashMap<ClientNet, usize>> {
@@ -89,12 +78,29 @@ impl Seats {
     }
 }
 
+impl Seat {
+    /// Its request has left; the seat goes on counting for something that it left behind.
+    pub(crate) fn left_behind(mut self) -> Self {
+        self.leave();
+        self
+    }
+
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.gauged) {
+            self.seats.gauge.decrement(1.0);
+        }
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
+        self.leave();
         self.seats.taken.fetch_sub(1, Relaxed);
-        self.seats.gauge.decrement(1.0);
-        if let Some(client) = self.client {
-            self.seats.uncount(client);
+        if let Entry::Occupied(mut taken) = self.seats.by_client().entry(self.client) {
+            *taken.get_mut() -= 1;
+            if *taken.get() == 0 {
+                taken.remove();
+            }
         }
     }
 }

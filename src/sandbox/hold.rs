@@ -30,6 +30,8 @@ pub(crate) struct Hold {
 
 /// A sandbox that is gone again right after its wake is woken once more for the same request.
 const MAX_WAKES: u8 = 2;
+/// The catalogs that there are answer within that.
+const LOOKUP: Duration = Duration::from_secs(1);
 
 impl Hold {
     /// Nothing used yet of `budget`.
@@ -57,12 +59,19 @@ impl Hold {
 
     /// Whether it was too little from the beginning for something that takes so long; what operators gave is enough.
     pub(super) fn is_short_of(&self, time: Duration, given: Duration) -> bool {
-        self.budget < time.min(given)
+        !self.beside && self.budget < time.min(given)
     }
 
     /// When a request that is held from `now` on has waited enough.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         now + self.left
+    }
+
+    /// The same for a lookup: whoever hardly wants to wait for a wake, or not at all, wants to know of the sandbox that
+    /// runs. `given`: what operators give to all.
+    pub(super) fn lookup_deadline(&self, now: Instant, given: Duration) -> Instant {
+        let least = LOOKUP.min(given);
+        if self.budget < least { now + least } else { self.deadline(now) }
     }
 
     /// How long it was held in all, up to now.

@@ -10,10 +10,10 @@ use tokio::{
 };
 
 use super::{
-    bell::{Ending, Place, Rung, Ticket},
+    bell::{Ending, Rung, Ticket},
     entry::{Act, Answer, Event, Finding, Phase, Policy, Refusal, Want},
     flight,
-    held::{Held, Seat},
+    held::Held,
     hold::Hold,
     lease::Lease,
     leave::{Leave, Warden},
@@ -180,7 +180,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         hold: &mut Hold,
         since: Instant,
     ) -> impl Future<Output = Result<Arc<Route>, Unresolved>> {
-        let deadline = hold.deadline(Instant::now());
+        let now = Instant::now();
         // See `Ticket::wait`.
         async move {
             let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
@@ -199,22 +199,22 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 if let Some(patience) = ask.patience.filter(|_| ticket.for_wake) {
                     told = told.or_else(|| Some(Instant::now() + patience));
                 }
-                let (until, early) = match told {
-                    Some(told) if told < deadline => (told, true),
-                    _ => (deadline, false),
-                };
+                let (until, early) = self.until(ticket, hold, now, told);
                 match ticket.wait(until).await {
                     Rung::Landed(ending) => {
                         hold.saw(ending);
                         if ending == Ending::Woken {
-                            self.let_through(ticket, deadline).await;
+                            self.let_through(ticket, hold.deadline(now)).await;
                         }
                     }
                     Rung::TooLate => break Err(self.too_late(ticket, hold, early)),
                 }
             };
-            if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout)) {
-                self.leave_behind(seat, place, ticket);
+            if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout))
+                && let Some(ticket) = ticket.filter(|ticket| ticket.for_wake)
+            {
+                // Who was told that it wakes finds it awake the next time.
+                ticket.keep(seat);
             }
             hold.end();
             outcome
@@ -223,10 +223,12 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
 
     /// Asks the entry. `room`: it may be held; `parked`: it is.
     fn want(self: &Arc<Self>, ask: &Ask<'_>, hold: &Hold, since: Instant, room: bool, parked: bool) -> Answer {
-        let leave = || match self.resumer.wakes() {
-            true => self.warden.leave(ask.client, ask.wakes, Instant::now()),
-            // Nobody is woken anyway: the resumer says what to tell.
-            false => Ok(()),
+        let leave = || {
+            if !self.resumer.wakes() {
+                // Nobody is woken anyway: the resumer says what to tell.
+                return Ok(());
+            }
+            self.warden.leave(ask.client, ask.wakes, Instant::now())
         };
         let want = Want {
             credentials: ask.credentials,
@@ -240,6 +242,15 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         };
         let act = self.table.apply(ask.sandbox, Event::Wanted(want), Instant::now());
         act.map_or(Answer::None, |act| self.perform(ask.sandbox, act, Some(ask)))
+    }
+
+    /// How long one that is held since `now` waits on, and whether it could wait longer than until it is `told`.
+    fn until(&self, ticket: &Ticket, hold: &Hold, now: Instant, told: Option<Instant>) -> (Instant, bool) {
+        let end = match ticket.for_wake {
+            true => hold.deadline(now),
+            false => hold.lookup_deadline(now, self.limits.load().hold_timeout),
+        };
+        told.filter(|told| *told < end).map_or((end, false), |told| (told, true))
     }
 
     /// What a request is told that waits no longer. `early`: it could have.
@@ -264,17 +275,6 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             let turn = Duration::from_secs(1).mul_f64(f64::from(ticket.go()) / f64::from(rate));
             sleep_until((Instant::now() + turn).min(deadline)).await;
         }
-    }
-
-    /// A wake that somebody was told of goes on, also one that still waits for its turn: something stays behind in
-    /// the request's place, and is counted as held like it.
-    fn leave_behind(&self, seat: Option<Seat>, place: Option<Place>, ticket: Option<Ticket>) {
-        let Some(mut ticket) = ticket else { return };
-        let until = Instant::now() + self.limits.load().call_timeout;
-        self.control.spawn(async move {
-            let _counted = (seat, place);
-            ticket.wait(until).await;
-        });
     }
 
     /// How long a wake usually takes.

@@ -2,11 +2,13 @@
 
 pub(crate) mod log;
 pub(crate) mod metrics;
+mod quiet;
 pub(crate) mod traces;
 mod verbosity;
 
 pub(crate) use self::{
     metrics::{Gauged, Metrics},
+    quiet::Quiet,
     traces::Traces,
     verbosity::Verbosity,
 };

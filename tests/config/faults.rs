@@ -58,6 +58,10 @@ fn values_out_of_their_range_or_form_are_faults() {
         ("cache.max_entries", "0", "out of range", "from 1"),
         ("resume.max_held", "0", "out of range", "from 1"),
         ("upstream.connect_attempts", "0", "out of range", "from 1"),
+        ("resume.max_concurrent", "0", "out of range", "from 1"),
+        ("resume.release_rate", "-1", "out of range", "from 0"),
+        ("resume.grpc.address", "'https://api.example.com'", "not a URL", "leave out the scheme"),
+        ("wake.page_after", "'0s'", "zero", "\"off\""),
         ("server.idle_timeout", "'30'", "not a duration", "\"30s\""),
         ("server.idle_timeout", "'s'", "not a duration", "\"30s\""),
         ("server.idle_timeout", "''", "not a duration", "\"30s\""),
@@ -111,6 +115,10 @@ fn elements_of_lists_have_their_own_lines() {
         ("server.trusted_proxies", "10.0.0.1", "an address", "\"10.0.0.1/32\""),
         ("server.trusted_proxies", "fd00::1", "an address", "\"fd00::1/128\""),
         ("server.trusted_proxies", "10.0.0.0/33", "not a network", "\"10.0.0.0/8\""),
+        ("wake.ignore_paths", "favicon.ico", "not a path", "\"/favicon.ico\""),
+        ("wake.ignore_paths", "/a?b=1", "no query", "\"/favicon.ico\""),
+        ("wake.ignore_paths", "/a*b", "at the end only", "\"/favicon.ico\""),
+        ("wake.ignore_user_agents", " ", "every text", "UptimeRobot"),
     ] {
         one(&format!("{key} = [\n\n{value:?}]"), &format!("{key}[0]"), 3, wrong, remedy);
     }
@@ -261,7 +269,7 @@ mode = "sideways"
 workers = -1
 listen = ["0.0.0.0:1", "x", "y"]
 trusted = []
-[wake]
+[wakes]
 [catalog]
 kind = "static"
 static = { "A" = "10.0.0.1", b = "" }
@@ -277,7 +285,7 @@ static = { "A" = "10.0.0.1", b = "" }
             "line 6: server.listen[1]",
             "line 6: server.listen[2]",
             "line 7: server.trusted",
-            "line 8: wake",
+            "line 8: wakes",
             "line 11: catalog.static.A",
             "line 11: catalog.static.b",
             "variable CLIENT_PROXY__LOG__ACCESS: log.access",

@@ -207,7 +207,7 @@ async fn a_missing_or_repeated_host_is_refused() {
         format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nHost: {HOST}\r\n\r\n"),
         format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nX: y\r\nHost: localhost\r\n{BY_HEADERS}\r\n"),
         format!("GET http://{HOST}/ HTTP/1.1\r\n\r\n"),
-        "GET / HTTP/1.0\r\n\r\n".into(),
+        "GET / HTTP/1.0\r\nAccept: application/json\r\n\r\n".into(),
     ] {
         assert_eq!(way.code(&head).await, (400, "invalid_host".into()), "{head}");
     }

@@ -1,25 +1,14 @@
 //! h2load: 200 connections with 100 streams each over TLS, while others wait for their sandbox.
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-};
-
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::task::JoinSet;
-
 use crate::{
     counting,
     support::{
-        self, REMEMBER, answer,
+        self, REMEMBER,
         binary::Binary,
         control_plane::{ControlPlane, Gate, Step},
-        count, eventually, get, listen, nodes_at, request, send,
+        count, eventually, get,
+        http2_node::Http2Node,
+        nodes_at, request, send,
     },
     tls::{Authority, binary_door},
     tools::{Running, Said},
@@ -92,36 +81,13 @@ async fn is_answered(upstream: &str, streams: usize, came: impl Fn() -> usize) {
     );
 }
 
-/// A node that speaks HTTP/2, and how many requests have come.
-fn http2_node() -> (SocketAddr, Arc<AtomicUsize>, JoinSet<()>) {
-    let listener = listen("127.0.0.1:0");
-    let address = listener.local_addr().expect("an address");
-    let (came, mut task) = (Arc::new(AtomicUsize::new(0)), JoinSet::new());
-    let counted = came.clone();
-    task.spawn(async move {
-        let mut open = JoinSet::new();
-        while let Ok((socket, _)) = listener.accept().await {
-            let counted = counted.clone();
-            let service = service_fn(move |_| {
-                counted.fetch_add(1, SeqCst);
-                async { Ok::<_, Infallible>(answer(200, "hello")) }
-            });
-            let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            open.spawn(async move {
-                let _ = server.serve_connection(TokioIo::new(socket), service).await;
-            });
-        }
-    });
-    (address, came, task)
-}
-
 /// 20 000 streams at once: towards the node they share connections, as each one of its own would be more than
 /// a process may have descriptors on many machines.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2load_is_answered_while_other_streams_are_held_and_these_are_then() {
-    let (address, came, _task) = http2_node();
-    let upstream = format!("upstream.protocol = \"h2c\"\n{}", nodes_at(address.port()));
-    is_answered(&upstream, 100, || came.load(SeqCst)).await;
+    let node = Http2Node::start();
+    let upstream = format!("upstream.protocol = \"h2c\"\n{}", nodes_at(node.address.port()));
+    is_answered(&upstream, 100, || node.requests()).await;
 }
 
 /// The same, each request on a connection of its own towards the node.

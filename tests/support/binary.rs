@@ -202,8 +202,17 @@ impl Binary {
 
     /// The most memory that it has had so far, in KiB.
     pub fn peak_memory(&self) -> u64 {
+        self.kib_of("VmHWM:")
+    }
+
+    /// The memory that it has now, in KiB.
+    pub fn memory(&self) -> u64 {
+        self.kib_of("VmRSS:")
+    }
+
+    fn kib_of(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("this line");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 

@@ -35,6 +35,7 @@ pub mod collector;
 pub mod control_plane;
 pub mod grpc_api;
 pub mod http2;
+pub mod http2_node;
 pub mod kinds;
 mod server;
 pub mod wire;

@@ -71,6 +71,9 @@ pub(crate) fn authorities(text: &str) -> Result<Option<Vec<u8>>, Wrong> {
 /// `host:port`.
 pub(crate) fn authority(text: &str) -> Result<String, Wrong> {
     let example = "write such as \"127.0.0.1:5009\" or \"api.internal:5009\"";
+    if text.contains("://") {
+        return Err(Wrong::new("an address, not a URL", "leave out the scheme; tls says whether over TLS"));
+    }
     let (host, port) = text.rsplit_once(':').ok_or_else(|| Wrong::new("has no port", example))?;
     if port.parse::<Port>().is_err() {
         return Err(Wrong::new("its port is not one of 1 to 65535", example));

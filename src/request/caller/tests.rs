@@ -2,6 +2,8 @@ use http::Request;
 
 use super::*;
 
+const BROWSER: &str = "accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+
 fn caller(version: Version, method: &str, fields: &str) -> Option<Box<Caller>> {
     let mut request = Request::builder().version(version).method(method).uri("/");
     for field in fields.split('|').filter(|field| !field.is_empty()) {
@@ -21,7 +23,6 @@ fn medium(version: Version, method: &str, fields: &str) -> Medium {
 fn the_caller_is_answered_in_what_it_can_read() {
     let (v0, v1, v2) = (Version::HTTP_10, Version::HTTP_11, Version::HTTP_2);
     let typed = |text| HeaderValue::from_static(text);
-    const BROWSER: &str = "accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
     for (version, method, fields, want) in [
         // gRPC and gRPC-Web, whatever else they say.
         (v2, "POST", "content-type: application/grpc", Medium::Grpc(typed("application/grpc"))),
@@ -50,8 +51,8 @@ fn the_caller_is_answered_in_what_it_can_read() {
         (v1, "POST", "content-type: application/json", Medium::Json),
         (v1, "GET", "connect-protocol-version: 1", Medium::Json),
         // Upgrades.
-        (v1, "GET", "connection: upgrade|upgrade: websocket|sec-fetch-mode: websocket", Medium::Brief),
-        (v1, "GET", "connection: upgrade|upgrade: h2c, HTTP2-Settings|accept: */*", Medium::Brief),
+        (v1, "GET", "connection: upgrade|upgrade: websocket|sec-fetch-mode: websocket", Medium::Json),
+        (v1, "GET", "connection: upgrade|upgrade: h2c, HTTP2-Settings|accept: */*", Medium::Json),
         (v1, "GET", "connection: upgrade|upgrade: h2c", Medium::Json),
         // Browsers that say what they fetch for.
         (v2, "GET", "sec-fetch-mode: navigate|accept: text/html", Medium::Html),

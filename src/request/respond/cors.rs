@@ -27,8 +27,8 @@ pub(super) fn share(headers: &mut HeaderMap, caller: &Caller) {
 }
 
 /// Lets the page send what it wants to send, once: whether its answer may be read is then for the sandbox to say.
-/// Without cookies, because a sandbox that sleeps cannot say whose it trusts; and not to be kept, because it can when it
-/// is awake.
+/// Without cookies, because a sandbox that sleeps cannot say whose it trusts; and not to be kept, because it can when
+/// it is awake.
 pub(crate) fn preflight(origin: Option<&HeaderValue>, asked: &Preflight, request_id: &HeaderValue) -> Response<Bytes> {
     let mut answer = Response::new(Bytes::new());
     *answer.status_mut() = StatusCode::NO_CONTENT;

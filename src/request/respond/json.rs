@@ -8,7 +8,7 @@ use super::Own;
 /// The form of E2B's own errors (`sandboxId`, `message`, `code`: a number), and what else is known.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Whole<'a> {
+struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sandbox_id: Option<&'a str>,
     message: &'a str,
@@ -22,15 +22,8 @@ struct Whole<'a> {
     request_id: &'a str,
 }
 
-#[derive(Serialize)]
-struct Brief<'a> {
-    code: u16,
-    error: &'static str,
-    message: &'a str,
-}
-
-pub(super) fn whole(own: &Own<'_>) -> Bytes {
-    written(&Whole {
+pub(super) fn body(own: &Own<'_>) -> Bytes {
+    written(&Body {
         sandbox_id: own.target.map(|(sandbox, _)| sandbox.as_str()),
         message: &own.message,
         code: own.meaning.status,
@@ -40,11 +33,6 @@ pub(super) fn whole(own: &Own<'_>) -> Bytes {
         retryable: own.meaning.retryable,
         request_id: own.request_id,
     })
-}
-
-/// For whoever hardly looks into it.
-pub(super) fn brief(own: &Own<'_>) -> Bytes {
-    written(&Brief { code: own.meaning.status, error: own.meaning.word, message: &own.message })
 }
 
 pub(super) fn written(value: &impl Serialize) -> Bytes {

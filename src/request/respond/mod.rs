@@ -109,8 +109,7 @@ fn form(own: &Own<'_>, caller: Option<&Caller>) -> Response<Bytes> {
         answer
     };
     match caller.map_or(&Medium::Json, |caller| &caller.medium) {
-        Medium::Json => typed("application/json; charset=utf-8", json::whole(own)),
-        Medium::Brief => typed("application/json; charset=utf-8", json::brief(own)),
+        Medium::Json => typed("application/json; charset=utf-8", json::body(own)),
         Medium::Text => typed("text/plain; charset=utf-8", text(own)),
         Medium::Connect => typed("application/json", rpc::connect(own)),
         Medium::Html => {

@@ -9,8 +9,11 @@ use http::{
 };
 
 use super::Own;
-use crate::request::failure::Failure;
-use crate::{request::code::Code, sandbox::Unresolved, types::Reason};
+use crate::{
+    request::{code::Code, failure::Failure},
+    sandbox::Unresolved,
+    types::Reason,
+};
 
 const TEMPLATE: &str = include_str!("page.html");
 const ROBOTS: HeaderName = HeaderName::from_static("x-robots-tag");
@@ -36,11 +39,11 @@ pub(super) fn of(own: &Own<'_>, host: &str) -> Bytes {
             "sign" => page.push_str(sign),
             "message" => page.push_str(&escaped(&own.message)),
             "refresh" if refresh > 0 => {
-                let _ = write!(page, "<meta http-equiv=\"refresh\" content=\"{refresh}\">\n");
+                let _ = writeln!(page, "<meta http-equiv=\"refresh\" content=\"{refresh}\">");
             }
             "facts" => facts(&mut page, own, host),
             "waiting" if refresh > 0 => {
-                let _ = write!(page, "<p class=\"wait\" role=\"status\">This page loads again by itself.</p>\n");
+                let _ = writeln!(page, "<p class=\"wait\" role=\"status\">This page loads again by itself.</p>");
             }
             _ => {}
         }
@@ -60,7 +63,7 @@ pub(super) fn guard(headers: &mut HeaderMap) {
 fn facts(page: &mut String, own: &Own<'_>, host: &str) {
     let mut fact = |name: &str, value: &str| {
         if !value.is_empty() {
-            let _ = write!(page, "<dt>{name}</dt><dd>{}</dd>\n", escaped(value));
+            let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escaped(value));
         }
     };
     if let Some((sandbox, port)) = own.target {

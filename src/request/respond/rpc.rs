@@ -16,8 +16,9 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 struct Error<'a> {
     code: &'static str,
     message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'static str>,
+    /// As in JSON.
+    #[serde(rename = "error")]
+    word: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,7 +35,7 @@ impl<'a> From<&'a Own<'_>> for Error<'a> {
         Self {
             code: own.meaning.connect,
             message: &own.message,
-            error: Some(own.meaning.word),
+            word: own.meaning.word,
             reason: own.failure.reason(),
             request_id: Some(own.request_id),
         }
@@ -57,7 +58,7 @@ pub(super) fn connect_stream(own: &Own<'_>, content_type: &HeaderValue) -> Respo
 pub(crate) fn end_of_stream() -> Bytes {
     // Words that E2B's SDKs know: they do not ask `/health`, which would wake the sandbox that was just paused.
     let message = "The sandbox was not found running any more: it was paused or killed while this stream was open.";
-    last_frame(Error { code: "unavailable", message, error: Some("sandbox_not_found"), reason: None, request_id: None })
+    last_frame(Error { code: "unavailable", message, word: "sandbox_not_found", reason: None, request_id: None })
 }
 
 /// Flags (2: the end), length, and JSON, whatever the messages were in (the Connect protocol, "Error End-Stream").
