@@ -246,9 +246,10 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
 
     /// How long one that is held since `now` waits on, and whether it could wait longer than until it is `told`.
     fn until(&self, ticket: &Ticket, hold: &Hold, now: Instant, told: Option<Instant>) -> (Instant, bool) {
-        let end = match ticket.for_wake {
-            true => hold.deadline(now),
-            false => hold.lookup_deadline(now, self.limits.load().hold_timeout),
+        let end = if ticket.for_wake {
+            hold.deadline(now)
+        } else {
+            hold.lookup_deadline(now, self.limits.load().hold_timeout)
         };
         told.filter(|told| *told < end).map_or((end, false), |told| (told, true))
     }
