@@ -108,7 +108,7 @@ impl Code {
                 ("traffic_token_invalid", 403, "http_request_denied", false, "permission_denied", 7)
             }
             Self::PortClosed => ("port_closed", 502, "connection_refused", false, "unavailable", 14),
-            Self::UpstreamFailed => ("upstream_failed", 502, "connection_terminated", false, "internal", 14),
+            Self::UpstreamFailed => ("upstream_failed", 502, "connection_terminated", false, "internal", 13),
             Self::UpstreamTimeout => ("upstream_timeout", 504, "http_response_timeout", false, "deadline_exceeded", 4),
             Self::NodeUnavailable => ("node_unavailable", 503, "destination_unavailable", true, "aborted", 14),
             Self::StillTransitioning => ("still_transitioning", 409, "destination_unavailable", true, "aborted", 14),

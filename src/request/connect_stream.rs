@@ -24,25 +24,31 @@ use crate::forward::{Download, DownloadError};
 #[cfg(test)]
 mod tests;
 
-/// Whether the sandbox is there no more.
-pub(crate) type Look = Pin<Box<dyn Future<Output = bool>>>;
+/// Finds out whether the sandbox is there no more.
+pub(crate) type Look = Box<dyn FnOnce() -> Looking>;
+type Looking = Pin<Box<dyn Future<Output = bool>>>;
 
 /// The body of such an answer.
 pub(crate) struct ConnectStream {
     download: Box<Download>,
     messages: Messages,
-    look: Look,
+    /// Until it is needed.
+    look: Option<Look>,
+    /// Its client has left in the middle of its upload: that is why it breaks off.
+    client_left: bool,
     state: State,
 }
 
 enum State {
     Open,
     /// It broke off; the sandbox is looked for.
-    Cut(DownloadError),
+    Cut(DownloadError, Looking),
     /// It breaks off for the client, too, once it has what was kept back.
     Broken(DownloadError),
     /// What was kept back has been handed over, and is yet to be sent: an error right behind it would overtake it.
     Rested(DownloadError),
+    /// What was kept back has been handed over, and these follow.
+    Trailing(Frame<Bytes>),
     /// It has its end. Whether that is ours.
     Over {
         ours: bool,
@@ -74,7 +80,12 @@ impl ConnectStream {
     }
 
     pub(crate) fn new(download: Box<Download>, look: Look) -> Self {
-        Self { download, messages: Messages::default(), look, state: State::Open }
+        Self { download, messages: Messages::default(), look: Some(look), client_left: false, state: State::Open }
+    }
+
+    /// To be called before it is polled.
+    pub(crate) fn note_upload(&mut self, broken: bool) {
+        self.client_left |= broken;
     }
 
     /// Whether its end is ours, because its sandbox is gone.
@@ -87,14 +98,20 @@ impl ConnectStream {
         match came {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => Some(self.messages.take(data)).filter(|data| !data.is_empty()).map(Frame::data),
-                Err(trailers) => Some(trailers),
+                Err(trailers) => match self.rest() {
+                    Some(rest) => {
+                        self.state = State::Trailing(trailers);
+                        Some(rest)
+                    }
+                    None => Some(trailers),
+                },
             },
-            Some(Err(error)) if self.messages.are_open() => {
-                self.state = State::Cut(error);
-                None
-            }
             Some(Err(error)) => {
-                self.state = State::Broken(error);
+                let look = self.look.take().filter(|_| self.messages.are_open() && !self.client_left);
+                self.state = match look {
+                    Some(look) => State::Cut(error, look()),
+                    None => State::Broken(error),
+                };
                 None
             }
             None => {
@@ -123,9 +140,9 @@ impl Body for ConnectStream {
                     let came = ready!(Pin::new(&mut *this.download).poll_frame(cx));
                     this.open(came)
                 }
-                State::Cut(error) => match this.look.as_mut().poll(cx) {
+                State::Cut(error, mut looking) => match looking.as_mut().poll(cx) {
                     Poll::Pending => {
-                        this.state = State::Cut(error);
+                        this.state = State::Cut(error, looking);
                         return Poll::Pending;
                     }
                     Poll::Ready(true) => {
@@ -137,6 +154,7 @@ impl Body for ConnectStream {
                         None
                     }
                 },
+                State::Trailing(trailers) => Some(trailers),
                 State::Broken(error) => {
                     let Some(rest) = this.rest() else {
                         this.state = State::Over { ours: false };
@@ -165,7 +183,7 @@ impl Body for ConnectStream {
         match self.state {
             State::Open => self.messages.kept.is_empty() && self.download.is_end_stream(),
             State::Over { .. } => true,
-            State::Cut(_) | State::Broken(_) | State::Rested(_) => false,
+            State::Cut(..) | State::Trailing(_) | State::Broken(_) | State::Rested(_) => false,
         }
     }
 }

@@ -4,12 +4,13 @@
 //! looking once more gave another place or a wake. In direct mode also: the sandbox may have been
 //! frozen while its answer is awaited; then it is woken, and the same exchange goes on.
 
-use std::{future::Future, net::IpAddr, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{future::Future, net::IpAddr, rc::Rc, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Response, request::Parts};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 
+use self::attend::{attend, silence};
 use super::{
     connect_stream::{ConnectStream, Look},
     context::Context,
@@ -30,6 +31,8 @@ use crate::{
     telemetry::traces::Cause,
     types::{Credentials, Port, Route, SandboxId},
 };
+
+mod attend;
 
 /// A sandbox gone again right after its wake is woken once more; that is the third sending.
 const MAX_SENDINGS: usize = 3;
@@ -139,7 +142,8 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
             };
             let Self { sandbox, credentials, doubts, .. } = self;
             let (client, doubts) = ((*client).into(), *doubts);
-            let ask = Ask { sandbox, credentials, client, wakes, patience, trigger: &trigger, doubts };
+            let trigger = &trigger;
+            let ask = Ask { sandbox, credentials, client, wakes, held: true, patience, trigger, doubts };
             let found = self.handler.resolver.resolve(&ask, hold, since).await;
             context.waited(before);
             let found = found?;
@@ -200,18 +204,20 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
                 let client = context.client;
                 let trigger = || trigger(client, self.user_agent.as_ref(), uri.path(), cause.clone());
                 // It is on its way, and nobody is told to come again for an answer to that.
-                let wakes = context.wakes(uri.path(), self.port, self.user_agent.as_ref());
+                let wakes = |context: &Context| context.wakes(uri.path(), self.port, self.user_agent.as_ref());
                 let ask = Ask {
                     sandbox: &self.sandbox,
                     credentials: &self.credentials,
                     client: client.into(),
-                    wakes,
+                    // Found out when it is to be woken.
+                    wakes: false,
+                    held: true,
                     patience: None,
                     trigger: &trigger,
                     doubts: self.doubts,
                 };
                 let sending = forwarder.send(&mut self.head, &self.upload, &destination);
-                Box::pin(attend(&self.handler, &ask, &self.upload, sending, route, context)).await?
+                Box::pin(attend(&self.handler, ask, wakes, &self.upload, sending, route, context)).await?
             }
         };
         match sent {
@@ -255,13 +261,15 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
         let resolver = self.handler.resolver.clone();
         let (sandbox, credentials) = (self.sandbox.clone(), self.credentials.clone());
         let generation = route.generation;
-        Box::pin(async move {
+        let look = async move {
             let trigger = || trigger(client, None, "", None);
             let ask = Ask {
                 sandbox: &sandbox,
                 credentials: &credentials,
                 client: client.into(),
                 wakes: false,
+                // Streams are bounded by other means, and one that is open is not held.
+                held: false,
                 patience: Some(Duration::ZERO),
                 trigger: &trigger,
                 doubts: true,
@@ -273,7 +281,8 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
                 Err(Unresolved::Unavailable | Unresolved::TooManyHeld | Unresolved::HoldTimeout) => false,
                 Err(_) => true,
             }
-        })
+        };
+        Box::new(move || Box::pin(look))
     }
 
     fn destination(&self, route: &Route, hold: &Hold) -> Option<Destination> {
@@ -328,68 +337,4 @@ fn trigger(client: IpAddr, user_agent: Option<&HeaderValue>, path: &str, cause: 
     let bounded = |text: &str| text.chars().take(200).collect::<String>().into_boxed_str();
     let user_agent = user_agent.and_then(|value| value.to_str().ok()).unwrap_or_default();
     Trigger { client, user_agent: bounded(user_agent), path: bounded(path), cause }
-}
-
-/// Ends when the sandbox has been silent for `limit` since it has the whole request, or since it is there and has
-/// not even said how to send it.
-async fn silence(limit: Option<Duration>, upload: &Upload<Incoming>) {
-    let Some(limit) = limit else { return std::future::pending().await };
-    loop {
-        let attempt = upload.their_turn().await;
-        tokio::select! {
-            biased;
-            () = upload.another_attempt(attempt) => {}
-            () = sleep(limit) => return,
-        }
-    }
-}
-
-/// Waits for the answer of a sandbox that may have been frozen meanwhile: its kernel takes connections
-/// and bytes, and nobody reads them. Looks for the sandbox again and again; if it sleeps, it is woken, and
-/// the same exchange goes on. Nothing is sent twice.
-async fn attend<C: Catalog, R: Resumer>(
-    handler: &Handler<C, R>,
-    ask: &Ask<'_>,
-    upload: &Upload<Incoming>,
-    sending: impl Future<Output = Result<Response<Box<Download>>, SendError>>,
-    route: &Arc<Route>,
-    context: &mut Context,
-) -> Result<Result<Response<Box<Download>>, SendError>, Failure> {
-    let mut sending = pin!(sending);
-    let limit = context.terms.response_header_timeout;
-    let mut generation = route.generation;
-    let mut give_up = pin!(silence(limit, upload));
-    loop {
-        tokio::select! {
-            biased;
-            sent = &mut sending => return Ok(sent),
-            () = &mut give_up => return Err(Failure::UpstreamTimeout),
-            () = sleep(context.terms.look_again) => {}
-        }
-        context.hold.renew(context.terms.hold_timeout);
-        let before = context.hold.held();
-        let found = tokio::select! {
-            biased;
-            sent = &mut sending => Err(sent),
-            found = handler.resolver.resolve(ask, &mut context.hold, Instant::now()) => Ok(found),
-        };
-        context.waited(before);
-        let found = match found {
-            Ok(found) => found,
-            // A woken sandbox may well answer before the control plane says that it was woken.
-            Err(sent) => return Ok(sent),
-        };
-        match found {
-            Ok(found) if found.placement.node != route.placement.node => return Err(Failure::Moved),
-            Ok(found) if found.generation != generation => {
-                generation = found.generation;
-                context.woken = found.woken.or(context.woken);
-                // The time for an answer starts when there is somebody to give it.
-                give_up.set(silence(limit, upload));
-            }
-            // Nothing new; or nothing can be told now, and the exchange may well be alive.
-            Ok(_) | Err(Unresolved::Unavailable | Unresolved::TooManyHeld) => {}
-            Err(unresolved) => return Err(unresolved.into()),
-        }
-    }
 }

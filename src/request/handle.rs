@@ -178,8 +178,9 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
     fn preflight(&self, failure: &Failure, context: &Context) -> Option<Response<Bytes>> {
         let caller = context.caller.as_ref()?;
         let asked = caller.preflight.as_ref().filter(|_| self.site.wake.load().answer_preflight)?;
-        let about_sandbox = matches!(failure, Failure::Unresolved(_) | Failure::Locked(_));
-        about_sandbox.then(|| preflight(caller.origin.as_ref(), asked, &context.request_id))
+        // It knows where to ask; whatever is wrong there, the page can read only of its own request.
+        let is_routed = context.target.is_some() && !matches!(failure, Failure::Misrouted(_));
+        is_routed.then(|| preflight(caller.origin.as_ref(), asked, &context.request_id))
     }
 }
 

@@ -56,9 +56,12 @@ impl Reply {
         body: Box<Download>,
         look: Look,
         upload: Upload<Incoming>,
-        context: Box<Context>,
+        mut context: Box<Context>,
         slot: Option<Slot>,
     ) -> Self {
+        if body.is_end_stream() {
+            context.finished();
+        }
         Self { from: From::Stream(Box::new(ConnectStream::new(body, look)), upload), context, slot }
     }
 
@@ -103,7 +106,10 @@ impl Body for Reply {
         let frame = match from {
             From::Proxy(body) => Poll::Ready((!body.is_empty()).then(|| Ok(Frame::data(std::mem::take(body))))),
             From::Sandbox(body, _) => Pin::new(&mut **body).poll_frame(task),
-            From::Stream(body, _) => Pin::new(&mut **body).poll_frame(task),
+            From::Stream(body, upload) => {
+                body.note_upload(upload.broken());
+                Pin::new(&mut **body).poll_frame(task)
+            }
         };
         match &frame {
             Poll::Ready(Some(Ok(frame))) => {

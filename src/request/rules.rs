@@ -32,6 +32,9 @@ impl From<&Wake> for WakeRules {
     }
 }
 
+/// So much of a `User-Agent` is looked at: real ones are shorter.
+const AGENT: usize = 1024;
+
 impl WakeRules {
     /// Whether such a request may wake.
     pub(super) fn admit(&self, method: &Method, port: Port, path: &str, user_agent: Option<&HeaderValue>) -> bool {
@@ -43,7 +46,8 @@ impl WakeRules {
 
     fn ignores(&self, user_agent: &HeaderValue) -> bool {
         !self.ignore_user_agents.is_empty() && {
-            let agent = user_agent.as_bytes().to_ascii_lowercase();
+            let agent = user_agent.as_bytes();
+            let agent = agent[..agent.len().min(AGENT)].to_ascii_lowercase();
             let says = |words: &String| agent.windows(words.len()).any(|part| part == words.as_bytes());
             self.ignore_user_agents.iter().any(says)
         }

@@ -9,11 +9,12 @@ use std::{
 };
 
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, timeout_at},
 };
 
 use super::held::Seat;
+use crate::types::ClientNet;
 
 /// How it stands with a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ struct State {
     signal: Signal,
     exit: Exit,
     kept: Mutex<Kept>,
+    /// Told when another client has joined.
+    joined: Arc<Notify>,
 }
 
 /// Whether a flight goes on though nobody waits.
@@ -54,7 +57,12 @@ struct Kept {
     asked: bool,
     /// Until then it is held in that request's place.
     seat: Option<Seat>,
+    /// On whose behalf it waits for a turn, besides the one who caused it.
+    clients: Vec<ClientNet>,
 }
+
+/// Clients in whose queues one flight stands. More gain little.
+const MAX_QUEUES: usize = 16;
 
 /// The door through which those go who were held for one wake, whichever of its bells they heard: counts them.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +70,7 @@ pub(crate) struct Exit(Arc<AtomicU32>);
 
 impl Bell {
     pub(crate) fn new(exit: Exit) -> Self {
-        Self(watch::Sender::new(State { signal: Signal::Flying, exit, kept: Mutex::default() }))
+        Self(watch::Sender::new(State { signal: Signal::Flying, exit, kept: Mutex::default(), joined: Arc::default() }))
     }
 
     /// Another one, for those held for the same wake.
@@ -87,7 +95,7 @@ impl Bell {
 
     /// A place among those who wait.
     pub(crate) fn ticket(&self) -> Ticket {
-        Ticket { state: self.0.subscribe(), recheck: None, for_wake: false, place: None }
+        Ticket { state: self.0.subscribe(), recheck: None, for_wake: false, own: false, place: None }
     }
 
     /// How many wait.
@@ -109,6 +117,17 @@ impl Bell {
         let state = self.0.borrow();
         let mut kept = state.kept();
         (kept.asked, kept.seat) = (true, None);
+    }
+
+    /// Clients that joined, from the one with this number on.
+    pub(crate) fn clients(&self, from: usize) -> Vec<ClientNet> {
+        self.0.borrow().kept().clients.get(from..).unwrap_or_default().to_vec()
+    }
+
+    /// Returns when another client has joined.
+    pub(crate) async fn joined(&self) {
+        let joined = self.0.borrow().joined.clone();
+        joined.notified().await;
     }
 
     #[cfg(test)]
@@ -136,6 +155,8 @@ pub(crate) struct Ticket {
     recheck: Option<Instant>,
     /// It waits for a wake, not for a lookup.
     pub(crate) for_wake: bool,
+    /// That wake is one for its own credentials.
+    own: bool,
     /// Given with a request's first ticket, to be kept until it is held no longer.
     pub(crate) place: Option<Place>,
 }
@@ -178,6 +199,11 @@ impl Ticket {
         Self { for_wake: true, ..self }
     }
 
+    /// The same, for the credentials of whoever waits.
+    pub(crate) fn for_own_wake(self) -> Self {
+        Self { for_wake: true, own: true, ..self }
+    }
+
     pub(crate) fn recheck(self, at: Option<Instant>) -> Self {
         Self { recheck: at, ..self }
     }
@@ -202,12 +228,27 @@ impl Ticket {
         }
     }
 
-    /// Its request was told of the flight, which goes on without it: in its place, while it waits for its turn.
+    /// Its client's turn is as good as the one of whoever caused the flight.
+    pub(crate) fn join(&self, client: ClientNet) {
+        let state = self.state.borrow();
+        let mut kept = state.kept();
+        if self.own && !kept.asked && kept.clients.len() < MAX_QUEUES && !kept.clients.contains(&client) {
+            kept.clients.push(client);
+            state.joined.notify_one();
+        }
+    }
+
+    /// Its request was told of the flight, which goes on without it: in its place, while it waits for its turn. Not
+    /// where its client has been promised as many as it may, nor where it is a flight of others.
     pub(crate) fn keep(&self, seat: Option<Seat>) {
         let state = self.state.borrow();
         let mut kept = state.kept();
-        if !kept.promised && !kept.asked {
-            kept.seat = seat.map(Seat::left_behind);
+        if !self.own || kept.promised {
+            return;
+        }
+        if !kept.asked {
+            let Some(seat) = seat.and_then(Seat::left_behind) else { return };
+            kept.seat = Some(seat);
         }
         kept.promised = true;
     }

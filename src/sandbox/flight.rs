@@ -1,7 +1,7 @@
 //! A question to the control plane: detached from the request that caused it, with a limit of its own,
 //! and with a landing in every case.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout};
 
@@ -85,7 +85,13 @@ async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake_flight: Wak
     let mut pause = FIRST_PAUSE;
     let (outcome, took) = loop {
         let Some(turn) = turn(resolver, &wake_flight).await else {
-            return landing.land(Event::NotAsked { flight });
+            let Some(started) = started else {
+                resolver.warden.give_back(wake_flight.client);
+                return landing.land(Event::NotAsked { flight });
+            };
+            // It was asked, and the last answer stands.
+            let started: Instant = started;
+            break (Err(WakeError::Transitioning), started.elapsed());
         };
         // Waiting for a turn says nothing of how long a wake takes.
         bell.asked();
@@ -111,16 +117,29 @@ async fn resume<C: Catalog, R: Resumer>(landing: Landing<C, R>, wake_flight: Wak
     landing.land(Event::Resumed { flight, outcome, took });
 }
 
-/// Waits until it may ask; `None` if there is no reason to any more.
+/// Waits until it may ask, in the queue of each client that waits for it; `None` if there is no reason to any more.
 async fn turn<C: Catalog, R: Resumer>(resolver: &Resolver<C, R>, flight: &WakeFlight) -> Option<Turn> {
     let _queued = Gauged::new(&resolver.metrics.queued_wakes);
-    let turn = tokio::select! {
-        biased;
-        () = flight.bell.abandoned() => None,
-        turn = resolver.wakes.take(Some(flight.client)) => Some(turn),
+    let bell = &flight.bell;
+    let (mut queues, mut joined) = (vec![Box::pin(resolver.wakes.take(Some(flight.client)))], 0);
+    let turn = loop {
+        for client in bell.clients(joined) {
+            joined += 1;
+            queues.push(Box::pin(resolver.wakes.take(Some(client))));
+        }
+        let called = poll_fn(|cx| {
+            let ready = queues.iter_mut().map(|queue| queue.as_mut().poll(cx)).find(Poll::is_ready);
+            ready.unwrap_or(Poll::Pending)
+        });
+        tokio::select! {
+            biased;
+            () = bell.abandoned() => break None,
+            turn = called => break Some(turn),
+            () = bell.joined() => {}
+        }
     };
-    // Switched off while it waited.
-    turn.filter(|_| resolver.suspended_for().is_none())
+    // Switched off while it waited. Where nobody is woken there is nothing to be switched off.
+    turn.filter(|_| !resolver.resumer.wakes() || resolver.suspended_for().is_none())
 }
 
 async fn call<C: Catalog, R: Resumer>(

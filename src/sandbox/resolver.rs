@@ -85,6 +85,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) client: ClientNet,
     /// Whether it may cause a wake, as far as its own wishes and the operator's rules go. It joins one in any case.
     pub(crate) wakes: bool,
+    /// Whether it is held while it waits, and counted as that.
+    pub(crate) held: bool,
     /// How long it waits for a wake before it is told that one is under way; `None`: as long as it may be held.
     pub(crate) patience: Option<Duration>,
     /// Called when the request causes a wake.
@@ -146,8 +148,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         catalog.tell(table.clone());
         let held = Held::new(limits.max_held, limits.max_held_per_client, metrics.held_requests.clone());
         let (lookups, wakes) = (Turns::new(MAX_LOOKUPS), Turns::new(limits.max_concurrent));
-        let warden = Warden::default();
-        warden.set_max_per_minute(limits.max_wakes_per_minute);
+        let warden = Warden::new(limits.max_wakes_per_minute, metrics.wakes_suspended.clone());
         let (limits, usual) = (ArcSwap::from_pointee(limits), Usual::new());
         Arc::new(Self { table, catalog, resumer, limits, metrics, control, held, lookups, wakes, warden, usual })
     }
@@ -186,8 +187,9 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
             let mut told = None;
             let outcome = loop {
-                seat = seat.or_else(|| self.held.take_seat(ask.client));
-                let ticket = match self.want(ask, hold, since, seat.is_some(), place.is_some()) {
+                seat = seat.or_else(|| ask.held.then(|| self.held.take_seat(ask.client)).flatten());
+                let (room, parked) = (seat.is_some() || !ask.held, place.is_some() || !ask.held);
+                let ticket = match self.want(ask, hold, since, room, parked) {
                     Answer::Go(route) => break Ok(route),
                     Answer::Refuse(refusal) => break Err(refusal.into()),
                     Answer::None => break Err(Unresolved::Unavailable),
@@ -195,27 +197,28 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                     Answer::Park(next) => ticket.insert(next),
                 };
                 place = place.or_else(|| ticket.place.take());
+                ticket.join(ask.client);
                 hold.begin(ticket.for_wake);
                 if let Some(patience) = ask.patience.filter(|_| ticket.for_wake) {
                     told = told.or_else(|| Some(Instant::now() + patience));
                 }
                 let end = self.deadline(hold, ticket.for_wake, start);
-                let (until, early) = match told {
+                let (until, early) = match told.filter(|_| ticket.for_wake) {
                     Some(told) if told < end => (told, true),
                     _ => (end, false),
                 };
                 match ticket.wait(until).await {
                     Rung::Landed(ending) => {
                         hold.saw(ending);
-                        if ending == Ending::Woken {
-                            self.let_through(ticket, hold.deadline(start)).await;
+                        if ending == Ending::Woken && self.let_through(ticket, until).await && early {
+                            break Err(Unresolved::Waking);
                         }
                     }
                     Rung::TooLate => break Err(self.too_late(ticket, hold, early)),
                 }
             };
             if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout))
-                && let Some(ticket) = ticket.filter(|ticket| ticket.for_wake)
+                && let Some(ticket) = ticket.filter(|_| ask.wakes)
             {
                 // Who was told that it wakes finds it awake the next time.
                 ticket.keep(seat);
@@ -268,13 +271,15 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         }
     }
 
-    /// Waits for a request's turn to go to a sandbox just woken; that comes with its deadline at the latest.
-    async fn let_through(&self, ticket: &Ticket, deadline: Instant) {
+    /// Waits for a request's turn to go to a sandbox just woken, but not beyond `until`; whether it had to wait longer.
+    async fn let_through(&self, ticket: &Ticket, until: Instant) -> bool {
         let rate = self.limits.load().release_rate;
-        if rate > 0 {
-            let turn = Duration::from_secs(1).mul_f64(f64::from(ticket.go()) / f64::from(rate));
-            sleep_until((Instant::now() + turn).min(deadline)).await;
+        if rate == 0 {
+            return false;
         }
+        let turn = Instant::now() + Duration::from_secs(1).mul_f64(f64::from(ticket.go()) / f64::from(rate));
+        sleep_until(turn.min(until)).await;
+        turn > until
     }
 
     /// How long a wake usually takes.
@@ -298,7 +303,6 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         };
         let until = Instant::now() + time;
         switch.turn_off(until);
-        self.metrics.wakes_suspended.set(1.0);
         tracing::warn!(seconds = time.as_secs(), "waking is switched off: what sleeps is 503");
         let this = self.clone();
         self.control.spawn(async move {
@@ -310,7 +314,6 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
     }
 
     fn wakes_again(&self) {
-        self.metrics.wakes_suspended.set(0.0);
         tracing::warn!("waking is switched on again");
     }
 
@@ -361,6 +364,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 () = self.table.crowded() => {}
             }
             self.table.sweep(Instant::now());
+            self.warden.sweep(Instant::now());
         }
     }
 

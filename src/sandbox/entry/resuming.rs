@@ -82,7 +82,7 @@ impl Resuming {
             return Act::refuse(Refusal::TooManyHeld);
         }
         if let Some(flight) = self.flights.iter().find(|flight| flight.digest == want.digest()) {
-            return Act::answer(Answer::Park(flight.bell.ticket().for_wake()));
+            return Act::answer(Answer::Park(flight.bell.ticket().for_own_wake()));
         }
         let mut young = self.flights.iter().map(|flight| flight.since + OVERDUE).filter(|overdue| *overdue > step.now);
         let free = self.flights.len() < MAX_FLIGHTS_EVER && young.clone().count() < MAX_FLIGHTS;
@@ -97,7 +97,7 @@ impl Resuming {
     pub(crate) fn take_off(&mut self, want: Want<'_>, step: Step) -> Act {
         let flight = FlightId(step.serial);
         let bell = self.any.another();
-        let ticket = bell.ticket().for_wake();
+        let ticket = bell.ticket().for_own_wake();
         let launch = Launch::Resume { flight, sleep: self.asleep.sleep.clone(), bell: bell.clone() };
         self.flights.push(WakeFlight { flight, digest: want.digest(), bell, since: step.now, term: step.term });
         Act { answer: Answer::Park(ticket), launch: Some(launch) }

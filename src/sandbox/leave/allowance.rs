@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -20,13 +20,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 pub(crate) struct Allowance {
     /// 0: no bound, and nothing is counted.
     max: AtomicUsize,
-    causes: Mutex<Causes>,
-}
-
-#[derive(Default)]
-struct Causes {
-    by_client: HashMap<ClientNet, VecDeque<Instant>>,
-    swept: Option<Instant>,
+    by_client: Mutex<HashMap<ClientNet, VecDeque<Instant>>>,
 }
 
 impl Allowance {
@@ -40,9 +34,8 @@ impl Allowance {
         if max == 0 {
             return Ok(());
         }
-        let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
-        causes.sweep(now);
-        let wakes = causes.by_client.entry(client).or_default();
+        let mut by_client = self.by_client();
+        let wakes = by_client.entry(client).or_default();
         let is_over = |wake: &Instant| *wake + MINUTE <= now;
         while wakes.front().is_some_and(is_over) {
             wakes.pop_front();
@@ -54,15 +47,20 @@ impl Allowance {
         wakes.push_back(now);
         Ok(())
     }
-}
 
-impl Causes {
-    /// Forgets clients that caused none in the last minute, once a minute.
-    fn sweep(&mut self, now: Instant) {
-        if self.swept.is_none_or(|swept| swept + MINUTE <= now) {
-            self.by_client.retain(|_, wakes| wakes.back().is_some_and(|last| *last + MINUTE > now));
-            self.swept = Some(now);
+    /// The last one did not come to be.
+    pub(crate) fn give_back(&self, client: ClientNet) {
+        if let Some(wakes) = self.by_client().get_mut(&client) {
+            wakes.pop_back();
         }
+    }
+
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.by_client().retain(|_, wakes| wakes.back().is_some_and(|last| *last + MINUTE > now));
+    }
+
+    fn by_client(&self) -> MutexGuard<'_, HashMap<ClientNet, VecDeque<Instant>>> {
+        self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,6 +99,10 @@ mod tests {
         let start = Instant::now();
         (0..200).for_each(|number| assert_eq!(allowance.take(client(number), start), Ok(())));
         assert_eq!(allowance.take(client(201), start + 2 * MINUTE), Ok(()));
-        assert_eq!(allowance.causes.lock().expect("no panic").by_client.len(), 1);
+        allowance.sweep(start + 2 * MINUTE);
+        assert_eq!(allowance.by_client().len(), 1);
+        allowance.give_back(client(201));
+        allowance.sweep(start + 2 * MINUTE);
+        assert_eq!(allowance.by_client().len(), 0);
     }
 }

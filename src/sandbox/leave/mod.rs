@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use metrics::Gauge;
 use tokio::time::Instant;
 
 use self::allowance::Allowance;
@@ -33,13 +34,19 @@ impl fmt::Debug for Leave<'_> {
 }
 
 /// What gives leave.
-#[derive(Default)]
 pub(crate) struct Warden {
     switch: Switch,
     allowance: Allowance,
 }
 
 impl Warden {
+    /// `suspended`: 1 while the switch is off.
+    pub(crate) fn new(max_per_minute: usize, suspended: Gauge) -> Self {
+        let allowance = Allowance::default();
+        allowance.set_max(max_per_minute);
+        Self { switch: Switch::new(suspended), allowance }
+    }
+
     /// `wakes`: whether such a request wakes at all. Leave that is given counts as a wake.
     pub(crate) fn leave(&self, client: ClientNet, wakes: bool, now: Instant) -> Result<(), Refusal> {
         if !wakes {
@@ -49,6 +56,16 @@ impl Warden {
             return Err(Refusal::Suspended(left));
         }
         self.allowance.take(client, now).map_err(Refusal::TooManyWakes)
+    }
+
+    /// A wake that was given leave did not come to be.
+    pub(crate) fn give_back(&self, client: ClientNet) {
+        self.allowance.give_back(client);
+    }
+
+    /// Forgets clients that caused none in the last minute. Every few seconds.
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.allowance.sweep(now);
     }
 
     pub(crate) fn switch(&self) -> &Switch {

@@ -5,25 +5,44 @@ use std::{
     time::Duration,
 };
 
+use metrics::Gauge;
 use tokio::time::Instant;
 
-/// Until when it is off.
-#[derive(Default)]
-pub(crate) struct Switch(Mutex<Option<Instant>>);
+pub(crate) struct Switch {
+    /// Until when it is off.
+    until: Mutex<Option<Instant>>,
+    /// 1 while it is off; set under the lock, so that it says what is so.
+    gauge: Gauge,
+}
 
 impl Switch {
+    pub(crate) fn new(gauge: Gauge) -> Self {
+        Self { until: Mutex::default(), gauge }
+    }
+
     pub(crate) fn turn_off(&self, until: Instant) {
-        *self.until() = Some(until);
+        let mut off = self.until();
+        *off = Some(until);
+        self.gauge.set(1.0);
     }
 
     /// Whether it was off.
     pub(crate) fn turn_on(&self) -> bool {
-        self.until().take().is_some()
+        self.end_if(|_| true)
     }
 
     /// The time that ends then is over; whether it was turned neither on nor off anew in between.
     pub(crate) fn end(&self, until: Instant) -> bool {
-        self.until().take_if(|off| *off == until).is_some()
+        self.end_if(|off| off == until)
+    }
+
+    fn end_if(&self, ends: impl FnOnce(Instant) -> bool) -> bool {
+        let mut off = self.until();
+        let ended = off.take_if(|off| ends(*off)).is_some();
+        if ended {
+            self.gauge.set(0.0);
+        }
+        ended
     }
 
     /// `None`: it is on.
@@ -33,7 +52,7 @@ impl Switch {
     }
 
     fn until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -43,7 +62,7 @@ mod tests {
 
     #[test]
     fn only_the_last_word_ends() {
-        let (switch, now, second) = (Switch::default(), Instant::now(), Duration::from_secs(1));
+        let (switch, now, second) = (Switch::new(Gauge::noop()), Instant::now(), Duration::from_secs(1));
         assert!(switch.off_for(now).is_none() && !switch.turn_on());
         switch.turn_off(now + second);
         switch.turn_off(now + 3 * second);

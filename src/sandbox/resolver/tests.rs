@@ -103,6 +103,7 @@ async fn resolve(resolver: &Arc<Resolver<Script, Script>>, hold: &mut Hold) -> R
         credentials: &credentials,
         client: IpAddr::from([10, 0, 0, 1]).into(),
         wakes: true,
+        held: true,
         patience: None,
         trigger: &trigger,
         doubts: false,

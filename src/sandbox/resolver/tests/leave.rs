@@ -32,6 +32,7 @@ impl Request {
                 credentials: &credentials,
                 client: client.into(),
                 wakes: self.wakes,
+                held: true,
                 patience: self.patience,
                 trigger: &trigger,
                 doubts: false,
@@ -234,6 +235,116 @@ async fn a_caller_s_own_deadline_is_no_outage_of_the_catalog() {
             let resolver = resolver(&script);
             let (told, after) = Request::of("a").send(&resolver, SECOND).await.expect("no panic");
             assert_eq!((told, after), (Err(Unresolved::HoldTimeout), SECOND));
+        })
+        .await;
+}
+
+/// A control plane that wakes nobody: it says so, and that is what requests are told.
+#[derive(Clone)]
+struct Nobody;
+
+impl Catalog for Nobody {
+    async fn locate(&self, _: &SandboxId) -> Result<Located, CatalogError> {
+        Ok(Located::Absent)
+    }
+}
+
+impl Resumer for Nobody {
+    fn wakes(&self) -> bool {
+        false
+    }
+
+    async fn resume(&self, _: &Wake) -> Result<Placement, WakeError> {
+        Err(WakeError::Gone(Reason::Unknown))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_is_woken_there_is_nothing_to_switch_off() {
+    let limits = (**resolver(&Script::default()).limits.load()).clone();
+    let metrics = Metrics::new().expect("metrics");
+    let resolver = Resolver::new(Nobody, Nobody, limits, metrics, Handle::current());
+    resolver.suspend(Some(60 * SECOND));
+    let (sandbox, client) = (SandboxId::new("a").expect("an id"), IpAddr::from(CLIENT));
+    let credentials = Credentials { port: Port::ENVD, traffic_token: None, access_token: None };
+    let trigger = || Trigger { client, user_agent: "".into(), path: "/".into(), cause: None };
+    let ask = Ask {
+        sandbox: &sandbox,
+        credentials: &credentials,
+        client: client.into(),
+        wakes: true,
+        held: true,
+        patience: None,
+        trigger: &trigger,
+        doubts: false,
+    };
+    let start = Instant::now();
+    let told = resolver.resolve(&ask, &mut Hold::new(HOLD), start).await;
+    assert_eq!((told.map(drop), start.elapsed()), (Err(Unresolved::Gone(Reason::Unknown)), Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_joins_a_wake_that_waits_brings_its_own_turn_along() {
+    LocalSet::new()
+        .run_until(async {
+            let hangs = || (MS, super::Told::Hangs);
+            let lines = [asleep(), hangs(), asleep(), hangs(), asleep(), hangs(), asleep(), woken()];
+            let script = Script::new(lines);
+            let resolver = with(&script, |limits| limits.max_concurrent = 4);
+            let mut burst = Vec::new();
+            for sandbox in ["a", "b", "c", "v"] {
+                burst.push(Request::of(sandbox).send(&resolver, HOLD));
+                tokio::time::sleep(10 * MS).await;
+            }
+            let joins = Request { client: [10, 0, 0, 2], ..Request::of("v") };
+            let (told, after) = joins.ask(&resolver).await;
+            assert_eq!((told, after < SECOND), (Ok(()), true));
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_not_wake_promises_nothing() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), wake_in(10 * SECOND), asleep()]);
+            let resolver = with(&script, |limits| limits.max_concurrent = 1);
+            let first = Request::of("a").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            let queued = Request::of("b").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            let quiet = Request { wakes: false, patience: Some(Duration::ZERO), ..Request::of("b") };
+            assert_eq!(quiet.ask(&resolver).await.0, Err(Unresolved::Waking));
+            queued.abort();
+            assert_eq!(first.await.expect("no panic").0, Ok(()));
+            tokio::time::sleep(SECOND).await;
+            // Of b nobody is asked.
+            script.assert_used_up();
+            assert_eq!(state(&resolver, "b"), "asleep");
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_client_is_promised_so_many_wakes_that_wait_for_their_turn() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new((0..80).map(|_| asleep()).chain([(MS, super::Told::Hangs)]));
+            let resolver = with(&script, |limits| {
+                limits.max_concurrent = 1;
+                limits.max_held = 1000;
+            });
+            let turn = resolver.wakes.take(None).await;
+            for at in 0..80 {
+                let sandbox: &'static str = format!("s{at}").leak();
+                let told = Request { patience: Some(Duration::ZERO), ..Request::of(sandbox) }.ask(&resolver).await.0;
+                assert_eq!(told, Err(Unresolved::Waking));
+            }
+            tokio::time::sleep(SECOND).await;
+            let seats = std::iter::from_fn(|| resolver.held.take_seat(IpAddr::from(CLIENT).into())).collect::<Vec<_>>();
+            assert_eq!(seats.len(), 1000 - 64);
+            drop(turn);
         })
         .await;
 }
