@@ -1,7 +1,8 @@
 //! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset` act; `proc_tree`, `sockets` read `/proc`). `agent` is what runs inside a
-//! sandbox, `interpreter` one application of it, `guard` keeps strangers' listeners away from the proxy, `banner` and `demo` are what people see.
+//! sandbox, `interpreter` one application of it, `guard` keeps strangers' listeners away from the proxy,
+//! `banner` and `demo` are what people see.
 //!
 //! For development: loopback only, no isolation.
 
