@@ -18,6 +18,7 @@ here depends on how long something takes.
 import asyncio
 import json
 import os
+import signal
 import site
 import sys
 
@@ -141,6 +142,11 @@ class Driver:
         finally:
             call.end()
 
+    def wake(self):
+        for context in self.contexts.values():
+            if context.kernel:
+                context.kernel.wake()
+
     async def serve(self, lines):
         tasks = set()
         async for line in lines:
@@ -180,6 +186,7 @@ async def main(folder):
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     transport, _ = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, output)
     driver = Driver(folder, transport)
+    loop.add_signal_handler(signal.SIGCONT, driver.wake)
     try:
         await driver.serve(lines)
     finally:

@@ -78,10 +78,10 @@ impl Driver {
         tokio::spawn(async move {
             let read = reader.read(stdout).await;
             reader.give_up();
-            let why = match (read, child.start_kill(), child.wait().await) {
-                (Err(error), ..) => error.to_string(),
-                (_, _, Ok(status)) => status.to_string(),
-                (_, _, Err(error)) => error.to_string(),
+            let _ = child.start_kill();
+            let why = match read.and(child.wait().await) {
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
             };
             let _ = told.send(why);
         });

@@ -219,6 +219,11 @@ class Kernel:
             self.held = held
             os.kill(self.process.pid, signal.SIGSTOP if held else signal.SIGCONT)
 
+    def wake(self):
+        """After a pause of the sandbox, which leaves stopped what was stopped as it began: this one is told apart."""
+        if self.process and self.process.returncode is None and not self.held:
+            os.kill(self.process.pid, signal.SIGCONT)
+
     async def hear_replies(self):
         while True:
             try:
@@ -248,6 +253,8 @@ class Kernel:
         for task in beside:
             task.cancel()
         self.cell = None
+        # It has said its last, and is not held back for what the client has not read.
+        self.balance()
 
     async def interrupt(self, cell):
         """Once its client has left; until then, what it takes lets the kernel go on."""

@@ -1,7 +1,7 @@
 //! The code interpreter of the template `code-interpreter-v1`, a process of its own in the sandbox: what E2B's SDKs
 //! `e2b-code-interpreter` and `@e2b/code-interpreter` expect on port 49999 (`server`), in front of Jupyter kernels.
 //!
-//! Kernels are started and spoken for by `driver.py`, whose pipes `driver` holds: Jupyter's own wire is ZeroMQ, and
+//! Kernels are started and spoken for by `driver.py`, whose pipes `driver` holds: Jupyter's own wire is `ZeroMQ`, and
 //! whoever has ipykernel has its client library, too. `python` finds out whether that is so before there is a
 //! sandbox. All processes belong to the sandbox's tree: frozen, continued and ended with it. All files are in the
 //! sandbox's folder.
@@ -67,7 +67,7 @@ async fn serve(order: Order) -> anyhow::Result<()> {
     contexts.start_default();
     let server = Server { contexts, token: Secret::new(&order.access_token) };
     tokio::select! {
-        served = async { axum::serve(listener, server::router(server)).await } => Ok(served?),
+        outcome = async { axum::serve(listener, server::router(server)).await } => Ok(outcome?),
         // Its answers are ended already: nothing can be done without it.
         why = ended => anyhow::bail!("the driver of the kernels ended: {why}"),
     }
