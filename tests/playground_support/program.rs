@@ -91,8 +91,11 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Killed, it would leave its certificate behind.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+            let _ = self.child.wait();
+        }
     }
 }
 
