@@ -297,7 +297,7 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         let switch = self.warden.switch();
         let Some(time) = time else {
             if switch.turn_on() {
-                self.wakes_again();
+                Self::wakes_again();
             }
             return;
         };
@@ -308,12 +308,12 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         self.control.spawn(async move {
             sleep_until(until).await;
             if this.warden.switch().end(until) {
-                this.wakes_again();
+                Self::wakes_again();
             }
         });
     }
 
-    fn wakes_again(&self) {
+    fn wakes_again() {
         tracing::warn!("waking is switched on again");
     }
 
