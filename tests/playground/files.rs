@@ -176,7 +176,7 @@ async fn signed_urls_are_good_for_what_they_say_and_wake_nobody() {
 async fn a_hundred_megabytes_go_up_and_down_through_a_sleeping_sandbox_in_constant_memory() {
     let house = House::start().await;
     let sandbox = house.ground.api.sleeper("base").await;
-    let part: Vec<u8> = (0..1_u32 << 20).flat_map(|number| number.to_le_bytes()).collect();
+    let part: Vec<u8> = (0..1_u32 << 20).flat_map(u32::to_le_bytes).collect();
     let big = bytes::Bytes::from(part.repeat(25));
     assert_eq!(big.len(), 100 << 20);
     for _ in 0..2 {
