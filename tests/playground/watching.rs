@@ -49,11 +49,13 @@ async fn a_watch_tells_of_changes_below_as_they_happen() {
     assert_eq!(first["filesystem"]["entry"]["path"], "/home/user/w/old/a.txt");
     told_until(&mut frames, "old/a.txt", "WRITE").await;
     // New directories are watched as well, and what they hold already is told.
-    house.run(&sandbox, "mkdir -p w/n/e/w && echo x > w/n/e/w/f && chmod 600 w/n/e/w/f").await;
-    let told = told_until(&mut frames, "n/e/w/f", "CHMOD").await;
+    house.run(&sandbox, "mkdir -p w/n/e/w && echo x > w/n/e/w/f").await;
+    let told = told_until(&mut frames, "n/e/w/f", "CREATE").await;
     for name in ["n", "n/e", "n/e/w", "n/e/w/f"] {
         assert!(told.contains(&(name.to_owned(), "CREATE".to_owned())), "{name}: {told:?}");
     }
+    house.run(&sandbox, "chmod 600 w/n/e/w/f").await;
+    told_until(&mut frames, "n/e/w/f", "CHMOD").await;
     // What moved away is watched no longer; under its new name it is.
     house.ask(&sandbox, "Move", json!({ "source": "w/n", "destination": "w/m" })).await;
     let told = told_until(&mut frames, "m", "CREATE").await;
