@@ -1,7 +1,10 @@
 //! What changes in a message's head on its way through: hop-by-hop fields go (RFC 9110 §7.6.1), the
 //! forwarding fields are put right, and nothing else is touched.
 
-use std::{fmt::Write as _, net::IpAddr};
+use std::{
+    fmt::Write as _,
+    net::{IpAddr, SocketAddr},
+};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri, Version,
@@ -260,7 +263,10 @@ pub(crate) fn client_address(headers: &HeaderMap, peer: &Peer, trusts: impl Fn(I
     let hops = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let hops: Vec<&str> = hops.flat_map(|value| value.split(',')).collect();
     for hop in hops.into_iter().rev() {
-        let Ok(address) = hop.trim().parse::<IpAddr>() else { break };
+        // Some write the port as well.
+        let hop = hop.trim();
+        let with_port = || hop.parse::<SocketAddr>().map(|address| address.ip());
+        let Ok(address) = hop.parse::<IpAddr>().or_else(|_| with_port()) else { break };
         client = address.to_canonical();
         if !trusts(client) {
             break;

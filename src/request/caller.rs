@@ -7,6 +7,7 @@ use http::{
         UPGRADE,
     },
     request::Parts,
+    uri::PathAndQuery,
 };
 use hyper::ext::Protocol;
 
@@ -24,6 +25,8 @@ pub(crate) struct Caller {
     pub(crate) preflight: Option<Preflight>,
     /// The Host that it asked for; only where a page tells it.
     pub(crate) host: Option<String>,
+    /// Path and query, as the page loads them again.
+    pub(crate) path: Option<PathAndQuery>,
 }
 
 /// What a caller can read.
@@ -71,7 +74,8 @@ impl Caller {
             Some(Preflight { method, headers: head.headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned() })
         });
         let host = (medium == Medium::Html).then(|| host(head));
-        Some(Box::new(Self { medium, origin, preflight, host }))
+        let path = head.uri.path_and_query().filter(|_| medium == Medium::Html).cloned();
+        Some(Box::new(Self { medium, origin, preflight, host, path }))
     }
 
     /// Whether a person looks at the answer, who may be told to wait by a page.

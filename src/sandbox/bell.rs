@@ -1,7 +1,7 @@
 //! One flight, many waiters: every ending is told to all of them.
 
 use std::{
-    future::{Future, pending},
+    future::Future,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::held::Seat;
+use super::promises::Promise;
 use crate::types::ClientNet;
 
 /// How it stands with a flight.
@@ -46,17 +46,19 @@ struct State {
     kept: Mutex<Kept>,
     /// Told when another client has joined.
     joined: Arc<Notify>,
+    /// Told when somebody who may wake waits no longer, or something was promised.
+    changed: Arc<Notify>,
 }
 
-/// Whether a flight goes on though nobody waits.
+/// Whether a flight that waits for its turn goes on, and in whose queues it stands.
 #[derive(Default)]
 struct Kept {
-    /// Somebody was told of it.
-    promised: bool,
+    /// How many wait who may wake.
+    wanting: usize,
+    /// Somebody was told of it, and is to find it done.
+    promise: Option<Promise>,
     /// The control plane was asked.
     asked: bool,
-    /// Until then it is held in that request's place.
-    seat: Option<Seat>,
     /// On whose behalf it waits for a turn, besides the one who caused it.
     clients: Vec<ClientNet>,
 }
@@ -70,7 +72,13 @@ pub(crate) struct Exit(Arc<AtomicU32>);
 
 impl Bell {
     pub(crate) fn new(exit: Exit) -> Self {
-        Self(watch::Sender::new(State { signal: Signal::Flying, exit, kept: Mutex::default(), joined: Arc::default() }))
+        Self(watch::Sender::new(State {
+            signal: Signal::Flying,
+            exit,
+            kept: Mutex::default(),
+            joined: Arc::default(),
+            changed: Arc::default(),
+        }))
     }
 
     /// Another one, for those held for the same wake.
@@ -95,7 +103,7 @@ impl Bell {
 
     /// A place among those who wait.
     pub(crate) fn ticket(&self) -> Ticket {
-        Ticket { state: self.0.subscribe(), recheck: None, for_wake: false, own: false, place: None }
+        Ticket { state: self.0.subscribe(), recheck: None, for_wake: false, own: false, wanting: false, place: None }
     }
 
     /// How many wait.
@@ -103,20 +111,29 @@ impl Bell {
         self.0.receiver_count()
     }
 
-    /// Returns when nobody waits any more, or was told of the flight.
+    /// Returns when nobody waits any more who may wake, and nobody was promised the flight, or that is too long ago.
     pub(crate) async fn abandoned(&self) {
-        self.0.closed().await;
-        let promised = self.0.borrow().kept().promised;
-        if promised {
-            pending::<()>().await;
+        let changed = self.0.borrow().changed.clone();
+        loop {
+            let change = changed.notified();
+            let (wanting, promised) = {
+                let state = self.0.borrow();
+                let kept = state.kept();
+                (kept.wanting, kept.promise.as_ref().map(Promise::until))
+            };
+            match promised {
+                _ if wanting > 0 => change.await,
+                Some(until) if until > Instant::now() => {
+                    let _ = timeout_at(until, change).await;
+                }
+                _ => return,
+            }
         }
     }
 
-    /// The control plane is being asked: nobody's place is held for that any more.
+    /// The control plane is being asked: nothing is promised any more but that.
     pub(crate) fn asked(&self) {
-        let state = self.0.borrow();
-        let mut kept = state.kept();
-        (kept.asked, kept.seat) = (true, None);
+        self.0.borrow().kept().asked = true;
     }
 
     /// Clients that joined, from the one with this number on.
@@ -124,7 +141,7 @@ impl Bell {
         self.0.borrow().kept().clients.get(from..).unwrap_or_default().to_vec()
     }
 
-    /// Returns when another client has joined.
+    /// Returns when it may be that another client has joined.
     pub(crate) async fn joined(&self) {
         let joined = self.0.borrow().joined.clone();
         joined.notified().await;
@@ -157,6 +174,8 @@ pub(crate) struct Ticket {
     pub(crate) for_wake: bool,
     /// That wake is one for its own credentials.
     own: bool,
+    /// It counts among those for whom the wake is.
+    wanting: bool,
     /// Given with a request's first ticket, to be kept until it is held no longer.
     pub(crate) place: Option<Place>,
 }
@@ -179,6 +198,16 @@ impl std::fmt::Debug for Place {
     }
 }
 
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.wanting {
+            let state = self.state.borrow();
+            state.kept().wanting -= 1;
+            state.changed.notify_one();
+        }
+    }
+}
+
 impl std::fmt::Debug for Ticket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Ticket({:?})", self.state.borrow().signal)
@@ -195,17 +224,36 @@ pub(crate) enum Rung {
 }
 
 impl Ticket {
-    pub(crate) fn for_wake(self) -> Self {
-        Self { for_wake: true, ..self }
+    pub(crate) fn for_wake(mut self) -> Self {
+        self.for_wake = true;
+        self
     }
 
     /// The same, for the credentials of whoever waits.
-    pub(crate) fn for_own_wake(self) -> Self {
-        Self { for_wake: true, own: true, ..self }
+    pub(crate) fn for_own_wake(mut self) -> Self {
+        (self.for_wake, self.own) = (true, true);
+        self
     }
 
-    pub(crate) fn recheck(self, at: Option<Instant>) -> Self {
-        Self { recheck: at, ..self }
+    pub(crate) fn recheck(mut self, at: Option<Instant>) -> Self {
+        self.recheck = at;
+        self
+    }
+
+    /// It may wake: the wake is for it, too, and its client's turn is as good as that of whoever caused it. To be
+    /// called before the flight is sent off.
+    pub(crate) fn want(&mut self, client: ClientNet) {
+        if !self.own || self.wanting {
+            return;
+        }
+        self.wanting = true;
+        let state = self.state.borrow();
+        let mut kept = state.kept();
+        kept.wanting += 1;
+        if !kept.asked && kept.clients.len() < MAX_QUEUES && !kept.clients.contains(&client) {
+            kept.clients.push(client);
+            state.joined.notify_one();
+        }
     }
 
     /// Waits for the landing, but not beyond `deadline`.
@@ -228,29 +276,18 @@ impl Ticket {
         }
     }
 
-    /// Its client's turn is as good as the one of whoever caused the flight.
-    pub(crate) fn join(&self, client: ClientNet) {
-        let state = self.state.borrow();
-        let mut kept = state.kept();
-        if self.own && !kept.asked && kept.clients.len() < MAX_QUEUES && !kept.clients.contains(&client) {
-            kept.clients.push(client);
-            state.joined.notify_one();
-        }
-    }
-
-    /// Its request was told of the flight, which goes on without it: in its place, while it waits for its turn. Not
-    /// where its client has been promised as many as it may, nor where it is a flight of others.
-    pub(crate) fn keep(&self, seat: Option<Seat>) {
-        let state = self.state.borrow();
-        let mut kept = state.kept();
-        if !self.own || kept.promised {
+    /// Its request was told of the flight, which goes on without it for a while. `None`: too much was promised already.
+    pub(crate) fn promise(&self, promise: Option<Promise>) {
+        if !self.wanting {
             return;
         }
-        if !kept.asked {
-            let Some(seat) = seat.and_then(Seat::left_behind) else { return };
-            kept.seat = Some(seat);
+        let state = self.state.borrow();
+        let mut kept = state.kept();
+        // The last one lasts the longest.
+        if promise.is_some() {
+            kept.promise = promise;
+            state.changed.notify_one();
         }
-        kept.promised = true;
     }
 
     /// How many of those held for this wake have gone before; one more has from now on.

@@ -1,7 +1,12 @@
 //! A question to the control plane: detached from the request that caused it, with a limit of its own,
 //! and with a landing in every case.
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::{pending, poll_fn},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep, timeout};
 
@@ -134,12 +139,21 @@ async fn turn<C: Catalog, R: Resumer>(resolver: &Resolver<C, R>, flight: &WakeFl
         tokio::select! {
             biased;
             () = bell.abandoned() => break None,
+            () = switched_off(resolver) => break None,
             turn = called => break Some(turn),
             () = bell.joined() => {}
         }
     };
-    // Switched off while it waited. Where nobody is woken there is nothing to be switched off.
-    turn.filter(|_| !resolver.resumer.wakes() || resolver.suspended_for().is_none())
+    // Those who wait ask again, and are told why.
+    turn
+}
+
+/// Where nobody is woken there is nothing to be switched off.
+async fn switched_off<C: Catalog, R: Resumer>(resolver: &Resolver<C, R>) {
+    if !resolver.resumer.wakes() {
+        pending::<()>().await;
+    }
+    resolver.warden.switch().turned_off().await;
 }
 
 async fn call<C: Catalog, R: Resumer>(

@@ -23,26 +23,13 @@ struct Seats {
     taken: AtomicUsize,
     gauge: Gauge,
     /// Also while there is no bound: one may be set when there is a crowd.
-    by_client: Mutex<HashMap<ClientNet, Taken>>,
+    by_client: Mutex<HashMap<ClientNet, usize>>,
 }
-
-/// By one client.
-#[derive(Clone, Copy, Default)]
-struct Taken {
-    seats: usize,
-    /// Of those, left behind by requests that are gone.
-    left_behind: usize,
-}
-
-/// Seats that one client's requests may leave behind: nobody sits there who would leave.
-const MAX_LEFT_BEHIND: usize = 64;
 
 /// One held request, until dropped.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
     client: ClientNet,
-    /// Its request is here.
-    gauged: bool,
 }
 
 impl Held {
@@ -69,7 +56,7 @@ impl Held {
             return None;
         }
         self.seats.gauge.increment(1.0);
-        Some(Seat { seats: self.seats.clone(), client, gauged: true })
+        Some(Seat { seats: self.seats.clone(), client })
     }
 }
 
@@ -77,48 +64,25 @@ impl Seats {
     fn take_one_of(&self, client: ClientNet, max: usize) -> bool {
         let mut by_client = self.by_client();
         let taken = by_client.get(&client).copied().unwrap_or_default();
-        let free = taken.seats < max;
+        let free = taken < max;
         if free {
-            by_client.insert(client, Taken { seats: taken.seats + 1, ..taken });
+            by_client.insert(client, taken + 1);
         }
         free
     }
 
-    fn by_client(&self) -> MutexGuard<'_, HashMap<ClientNet, Taken>> {
+    fn by_client(&self) -> MutexGuard<'_, HashMap<ClientNet, usize>> {
         self.by_client.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Seat {
-    /// Its request has left; the seat goes on counting for something that it left behind. `None`: its client has left
-    /// enough.
-    pub(crate) fn left_behind(mut self) -> Option<Self> {
-        if let Some(taken) = self.seats.by_client().get_mut(&self.client) {
-            if taken.left_behind >= MAX_LEFT_BEHIND {
-                return None;
-            }
-            taken.left_behind += 1;
-        }
-        self.leave_gauge();
-        Some(self)
-    }
-
-    fn leave_gauge(&mut self) {
-        if std::mem::take(&mut self.gauged) {
-            self.seats.gauge.decrement(1.0);
-        }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let left_behind = !self.gauged;
-        self.leave_gauge();
+        self.seats.gauge.decrement(1.0);
         self.seats.taken.fetch_sub(1, Relaxed);
         if let Entry::Occupied(mut taken) = self.seats.by_client().entry(self.client) {
-            taken.get_mut().seats -= 1;
-            taken.get_mut().left_behind -= usize::from(left_behind);
-            if taken.get().seats == 0 {
+            *taken.get_mut() -= 1;
+            if *taken.get() == 0 {
                 taken.remove();
             }
         }

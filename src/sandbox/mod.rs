@@ -15,16 +15,19 @@ mod hold;
 mod lease;
 mod leave;
 pub mod ports;
+mod promises;
 mod resolver;
 mod slot;
 mod table;
 mod turns;
+mod unresolved;
 mod usual;
 mod view;
 
 pub(crate) use self::{
     entry::{Finding, Phase, Policy},
     hold::Hold,
-    resolver::{Ask, Limits, Resolver, Trigger, Unresolved},
+    resolver::{Ask, Limits, Resolver, Trigger},
     table::By,
+    unresolved::Unresolved,
 };

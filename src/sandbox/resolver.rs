@@ -11,21 +11,23 @@ use tokio::{
 
 use super::{
     bell::{Ending, Rung, Ticket},
-    entry::{Act, Answer, Event, Finding, Phase, Policy, Refusal, Want},
+    entry::{Act, Answer, Event, Finding, Phase, Policy, Want},
     flight,
     held::Held,
     hold::Hold,
     lease::Lease,
     leave::{Leave, Warden},
     ports::{Catalog, CatalogError, Resumer},
+    promises::Promises,
     table::{By, Table},
     turns::Turns,
+    unresolved::Unresolved,
     usual::Usual,
     view::{Page, Summary, View},
 };
 use crate::{
     telemetry::{Metrics, traces::Cause},
-    types::{ClientNet, Credentials, Denial, Generation, Reason, Route, SandboxId},
+    types::{ClientNet, Credentials, Generation, Route, SandboxId},
 };
 
 #[cfg(test)]
@@ -66,6 +68,7 @@ pub(crate) struct Resolver<C, R> {
     pub(super) lookups: Arc<Turns>,
     pub(super) wakes: Arc<Turns>,
     pub(super) warden: Warden,
+    promises: Promises,
     pub(super) usual: Usual,
 }
 
@@ -99,48 +102,6 @@ pub(crate) struct Ask<'a> {
 /// others wait for their turn, inside a lookup's own time.
 const MAX_LOOKUPS: usize = 256;
 
-/// Why a request did not get its sandbox.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unresolved {
-    #[error("the sandbox is not there: {}", .0.as_str())]
-    Gone(Reason),
-    #[error("the credentials do not open it: {0:?}")]
-    Denied(Denial),
-    #[error("the team's limit is reached: {0}")]
-    Exhausted(Arc<str>),
-    #[error("the control plane gives no answer")]
-    Unavailable,
-    #[error("too many requests are held")]
-    TooManyHeld,
-    #[error("an operator switched waking off")]
-    Suspended(Duration),
-    #[error("the client caused as many wakes as it may")]
-    TooManyWakes(Duration),
-    #[error("it is being woken, and the request does not wait for that")]
-    Waking,
-    #[error("still transitioning at the end of the hold time")]
-    StillTransitioning,
-    #[error("not there at the end of the hold time")]
-    HoldTimeout,
-    #[error("woken, and gone again each time")]
-    Restless,
-}
-
-impl From<Refusal> for Unresolved {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Gone(reason) => Self::Gone(reason),
-            Refusal::Denied(denial) => Self::Denied(denial),
-            Refusal::Exhausted(message) => Self::Exhausted(message),
-            Refusal::Unavailable => Self::Unavailable,
-            Refusal::TooManyHeld => Self::TooManyHeld,
-            Refusal::Suspended(left) => Self::Suspended(left),
-            Refusal::TooManyWakes(left) => Self::TooManyWakes(left),
-            Refusal::Restless => Self::Restless,
-        }
-    }
-}
-
 impl<C: Catalog, R: Resumer> Resolver<C, R> {
     pub(crate) fn new(catalog: C, resumer: R, limits: Limits, metrics: Arc<Metrics>, control: Handle) -> Arc<Self> {
         let lease = Lease::new(metrics.catalog_push_up.clone());
@@ -149,8 +110,21 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
         let held = Held::new(limits.max_held, limits.max_held_per_client, metrics.held_requests.clone());
         let (lookups, wakes) = (Turns::new(MAX_LOOKUPS), Turns::new(limits.max_concurrent));
         let warden = Warden::new(limits.max_wakes_per_minute, metrics.wakes_suspended.clone());
-        let (limits, usual) = (ArcSwap::from_pointee(limits), Usual::new());
-        Arc::new(Self { table, catalog, resumer, limits, metrics, control, held, lookups, wakes, warden, usual })
+        let (limits, promises, usual) = (ArcSwap::from_pointee(limits), Promises::default(), Usual::new());
+        Arc::new(Self {
+            table,
+            catalog,
+            resumer,
+            limits,
+            metrics,
+            control,
+            held,
+            lookups,
+            wakes,
+            warden,
+            promises,
+            usual,
+        })
     }
 
     /// From now on these hold: for requests that begin to wait and for calls that begin.
@@ -197,7 +171,6 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                     Answer::Park(next) => ticket.insert(next),
                 };
                 place = place.or_else(|| ticket.place.take());
-                ticket.join(ask.client);
                 hold.begin(ticket.for_wake);
                 if let Some(patience) = ask.patience.filter(|_| ticket.for_wake) {
                     told = told.or_else(|| Some(Instant::now() + patience));
@@ -218,10 +191,10 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                 }
             };
             if matches!(outcome, Err(Unresolved::Waking | Unresolved::HoldTimeout))
-                && let Some(ticket) = ticket.filter(|_| ask.wakes)
+                && let Some(ticket) = ticket
             {
                 // Who was told that it wakes finds it awake the next time.
-                ticket.keep(seat);
+                ticket.promise(self.promises.make(ask.client, self.limits.load().hold_timeout));
             }
             hold.end();
             outcome
@@ -253,7 +226,14 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             doubts: ask.doubts,
         };
         let act = self.table.apply(ask.sandbox, Event::Wanted(want), Instant::now());
-        act.map_or(Answer::None, |act| self.perform(ask.sandbox, act, Some(ask)))
+        act.map_or(Answer::None, |mut act| {
+            if let Answer::Park(ticket) = &mut act.answer
+                && ask.wakes
+            {
+                ticket.want(ask.client);
+            }
+            self.perform(ask.sandbox, act, Some(ask))
+        })
     }
 
     /// What a request is told that waits no longer. `early`: it could have.

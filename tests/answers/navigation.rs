@@ -34,7 +34,10 @@ async fn a_navigation_gets_a_page_that_loads_itself_again_and_a_script_waits() {
         assert_eq!(page.header("cache-control"), "no-store");
         let after: u64 = page.header("retry-after").parse().expect("seconds");
         let text = page.text();
-        assert!(text.contains(&format!("<meta http-equiv=\"refresh\" content=\"{}\">", after.clamp(2, 10))), "{text}");
+        assert!(
+            text.contains(&format!("<meta http-equiv=\"refresh\" content=\"{};url=/./a?b=c\">", after.clamp(2, 10))),
+            "{text}"
+        );
         assert!(text.contains("<title>The sandbox is waking up</title>"), "{text}");
         let head = navigate(&world.proxy, over, "HEAD").await;
         assert_eq!((outcome(&head), head.body.len()), ((503, "waking"), 0));

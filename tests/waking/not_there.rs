@@ -232,7 +232,8 @@ async fn a_long_body_is_not_sent_twice() {
     let answer = post(&proxy, "abc", 64 * 1024 + 1).await;
     // "Not found" would be a lie about a sandbox that is elsewhere.
     assert_eq!((answer.status.as_u16(), answer.error()), (503, "node_unavailable".into()));
-    assert_eq!((answer.header("retry-after"), bad.requests(), good.requests()), ("1", 1, 0));
+    assert!(["1", "2"].contains(&answer.header("retry-after")), "{answer:?}");
+    assert_eq!((bad.requests(), good.requests()), (1, 0));
     // It was looked for, and the next one goes where it is.
     assert_eq!(post(&proxy, "abc", 64 * 1024 + 1).await.status, 200);
     assert_eq!((bad.requests(), good.requests()), (1, 1));

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{
     HeaderName, HeaderValue, Response, StatusCode,
     header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS},
+    uri::PathAndQuery,
 };
 
 use super::{
@@ -114,7 +115,8 @@ fn form(own: &Own<'_>, caller: Option<&Caller>) -> Response<Bytes> {
         Medium::Connect => typed("application/json", rpc::connect(own)),
         Medium::Html => {
             let host = caller.and_then(|caller| caller.host.as_deref()).unwrap_or_default();
-            let mut answer = typed("text/html; charset=utf-8", page::of(own, host));
+            let path = caller.and_then(|caller| caller.path.as_ref()).map_or("/", PathAndQuery::as_str);
+            let mut answer = typed("text/html; charset=utf-8", page::of(own, host, path));
             page::guard(answer.headers_mut());
             answer
         }

@@ -21,8 +21,8 @@ const ROBOTS: HeaderName = HeaderName::from_static("x-robots-tag");
 /// Soon enough for somebody who looks at it, and seldom enough for a hundred who do.
 const REFRESH: std::ops::RangeInclusive<u64> = 2..=10;
 
-/// The page. `host`: what the browser asked for, as it stands in its address bar.
-pub(super) fn of(own: &Own<'_>, host: &str) -> Bytes {
+/// The page. `host`, `path`: what the browser asked for, as it stands in its address bar.
+pub(super) fn of(own: &Own<'_>, host: &str, path: &str) -> Bytes {
     let (title, sign) = headline(own.failure);
     let refresh = match own.failure.code() {
         Code::Waking => own.retry_after.map_or(*REFRESH.start(), |after| after.clamp(*REFRESH.start(), *REFRESH.end())),
@@ -40,7 +40,10 @@ pub(super) fn of(own: &Own<'_>, host: &str) -> Bytes {
             "message" if refresh > 0 => page.push_str("It was asleep, and will be there in a moment."),
             "message" => page.push_str(&escaped(&for_people(&own.message))),
             "refresh" if refresh > 0 => {
-                let _ = writeln!(page, "<meta http-equiv=\"refresh\" content=\"{refresh}\">");
+                // With the address: without it a browser whose address ends in a fragment loads nothing. And with a dot
+                // before it: two slashes would begin another host's.
+                let path = escaped(path);
+                let _ = writeln!(page, "<meta http-equiv=\"refresh\" content=\"{refresh};url=/.{path}\">");
             }
             "facts" => facts(&mut page, own, host),
             "waiting" if refresh > 0 => {

@@ -19,7 +19,8 @@ fn answer(failure: &Failure) -> (http::response::Parts, Value) {
 
 fn reads(medium: Medium) -> Caller {
     let host = (medium == Medium::Html).then(|| "8000-abc.<b>.test".to_owned());
-    Caller { medium, origin: None, preflight: None, host }
+    let path = Some(PathAndQuery::from_static("//other.test/b?x='1'&y"));
+    Caller { medium, origin: None, preflight: None, host, path }
 }
 
 fn seconds(parts: &http::response::Parts) -> u64 {
@@ -115,6 +116,8 @@ fn a_page_says_what_happened_and_needs_nothing_else() {
         assert!(policy.starts_with("default-src 'none'"));
         let waking = matches!(failure, Failure::Unresolved(Unresolved::Waking));
         assert_eq!(page.contains("http-equiv=\"refresh\""), waking);
+        // Of this host, whatever its path begins with.
+        assert_eq!(page.contains(";url=/.//other.test/b?x=&#39;1&#39;&amp;y\">"), waking, "{page}");
     }
     let page =
         |failure: Failure| String::from_utf8(told(&failure, Some(&reads(Medium::Html))).1.into()).expect("UTF-8");

@@ -163,7 +163,7 @@ impl World {
         }
         match act.answer {
             Answer::Park(mut ticket) => {
-                ticket.place = before.or(ticket.place);
+                ticket.place = before.or_else(|| ticket.place.take());
                 assert!(room && (parked || held < self.policy.max_held_per_sandbox), "parked beyond the bound");
                 self.waiters.push_back(Waiter { ticket, caller, since, wakes });
             }
@@ -315,8 +315,8 @@ impl World {
         for _ in 0..self.waiters.len() {
             let Some(waiter) = self.waiters.pop_front() else { return };
             if let Some(ending) = waiter.ticket.landed() {
-                let Waiter { ticket, caller, since, wakes } = waiter;
-                self.want(caller, since, wakes + u8::from(ending == Ending::Woken), ticket.place);
+                let Waiter { mut ticket, caller, since, wakes } = waiter;
+                self.want(caller, since, wakes + u8::from(ending == Ending::Woken), ticket.place.take());
             } else {
                 self.waiters.push_back(waiter);
             }

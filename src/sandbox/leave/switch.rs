@@ -6,24 +6,38 @@ use std::{
 };
 
 use metrics::Gauge;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 pub(crate) struct Switch {
     /// Until when it is off.
     until: Mutex<Option<Instant>>,
     /// 1 while it is off; set under the lock, so that it says what is so.
     gauge: Gauge,
+    turned: Notify,
 }
 
 impl Switch {
     pub(crate) fn new(gauge: Gauge) -> Self {
-        Self { until: Mutex::default(), gauge }
+        Self { until: Mutex::default(), gauge, turned: Notify::new() }
     }
 
     pub(crate) fn turn_off(&self, until: Instant) {
         let mut off = self.until();
         *off = Some(until);
         self.gauge.set(1.0);
+        drop(off);
+        self.turned.notify_waiters();
+    }
+
+    /// Returns when it is off.
+    pub(crate) async fn turned_off(&self) {
+        loop {
+            let turned = self.turned.notified();
+            if self.off_for(Instant::now()).is_some() {
+                return;
+            }
+            turned.await;
+        }
     }
 
     /// Whether it was off.

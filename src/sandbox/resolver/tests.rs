@@ -10,7 +10,7 @@ use std::{
 use super::*;
 use crate::{
     sandbox::ports::{CatalogError, Located, Sleep, Wake, WakeError},
-    types::{Node, Placement, Port},
+    types::{Denial, Node, Placement, Port, Reason},
 };
 
 mod leave;

@@ -105,11 +105,8 @@ async fn a_wake_that_waits_for_its_turn_goes_on_for_those_told_of_it_and_not_for
             tokio::time::sleep(SECOND).await;
             leaves.abort();
             tokio::time::sleep(1500 * MS).await;
-            // A wake that waits for its turn is no request, and is bounded like one.
+            // A wake that waits for its turn is no request.
             assert_eq!((told.is_finished(), held(&resolver)), (true, 1));
-            let seats: Vec<_> = std::iter::from_fn(|| resolver.held.take_seat(IpAddr::from(CLIENT).into())).collect();
-            assert_eq!(seats.len(), 98);
-            drop(seats);
             assert_eq!(told.await.expect("no panic").0, Err(Unresolved::HoldTimeout));
             assert_eq!(first.await.expect("no panic").0, Ok(()));
             // The next wake is c's; of b nobody is asked.
@@ -173,7 +170,7 @@ async fn while_waking_is_switched_off_nothing_is_woken_and_what_waits_for_its_tu
             resolver.suspend(Some(10 * SECOND));
             assert_eq!(first.await.expect("no panic").0, Ok(()), "a call under way goes on");
             let Err(Unresolved::Suspended(left)) = queued.await.expect("no panic").0 else { panic!("woken") };
-            assert_eq!(left.as_secs(), 5);
+            assert_eq!(left.as_secs(), 10, "at once");
             assert_eq!(resolver.suspended_for().map(|left| left.as_secs()), Some(5));
             tokio::time::sleep(6 * SECOND).await;
             assert_eq!(resolver.suspended_for(), None);
@@ -327,24 +324,60 @@ async fn whoever_may_not_wake_promises_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_client_is_promised_so_many_wakes_that_wait_for_their_turn() {
+async fn a_promise_is_kept_no_longer_than_a_request_could_wait() {
     LocalSet::new()
         .run_until(async {
-            let script = Script::new((0..80).map(|_| asleep()).chain([(MS, super::Told::Hangs)]));
-            let resolver = with(&script, |limits| {
-                limits.max_concurrent = 1;
-                limits.max_held = 1000;
-            });
-            let turn = resolver.wakes.take(None).await;
-            for at in 0..80 {
-                let sandbox: &'static str = format!("s{at}").leak();
-                let told = Request { patience: Some(Duration::ZERO), ..Request::of(sandbox) }.ask(&resolver).await.0;
-                assert_eq!(told, Err(Unresolved::Waking));
-            }
+            let script = Script::new([asleep(), (MS, super::Told::Hangs), asleep()]);
+            let resolver = with(&script, |limits| limits.max_concurrent = 1);
+            let first = Request::of("a").send(&resolver, HOLD);
             tokio::time::sleep(SECOND).await;
-            let seats = std::iter::from_fn(|| resolver.held.take_seat(IpAddr::from(CLIENT).into())).collect::<Vec<_>>();
-            assert_eq!(seats.len(), 1000 - 64);
-            drop(turn);
+            let told = Request { patience: Some(Duration::ZERO), ..Request::of("b") }.ask(&resolver).await.0;
+            assert_eq!((told, state(&resolver, "b")), (Err(Unresolved::Waking), "resuming".into()));
+            tokio::time::sleep(HOLD + SECOND).await;
+            assert_eq!(state(&resolver, "b"), "asleep");
+            assert!(first.await.expect("no panic").0.is_err());
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn waking_that_is_switched_off_is_told_at_once_to_those_who_wait_for_their_turn() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), (MS, super::Told::Hangs), asleep()]);
+            let resolver = with(&script, |limits| limits.max_concurrent = 1);
+            let first = Request::of("a").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            let queued = Request::of("b").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            resolver.suspend(Some(60 * SECOND));
+            let (told, after) = queued.await.expect("no panic");
+            assert!(matches!(told, Err(Unresolved::Suspended(_))) && after < 2 * SECOND, "{told:?} after {after:?}");
+            first.abort();
+            script.assert_used_up();
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_wake_keeps_no_wake_going() {
+    LocalSet::new()
+        .run_until(async {
+            let script = Script::new([asleep(), wake_in(10 * SECOND), asleep(), asleep()]);
+            let resolver = with(&script, |limits| limits.max_concurrent = 1);
+            let first = Request::of("a").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            let queued = Request::of("b").send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            let quiet = Request { wakes: false, ..Request::of("b") }.send(&resolver, HOLD);
+            tokio::time::sleep(SECOND).await;
+            queued.abort();
+            // The one for whom it was is gone.
+            assert_eq!(quiet.await.expect("no panic").0, Err(Unresolved::Gone(Reason::NotWoken)));
+            assert_eq!(first.await.expect("no panic").0, Ok(()));
+            tokio::time::sleep(SECOND).await;
+            script.assert_used_up();
         })
         .await;
 }
