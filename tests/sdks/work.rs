@@ -49,12 +49,16 @@ async fn code_remembers_across_a_pause_whoever_runs_it() {
     let python = python.to_str().expect("text");
     let program = Program::start(&["--python", python]).await;
     let run = Run { program: &program, variables: &PLAIN, hosts: None };
-    let modules = Installed::get(&NEWEST).await.modules;
-    let place = TempDir::new_in(&modules).expect("a folder");
-    for (end, program) in [("py", python), ("mts", "node_modules/.bin/tsx")] {
+    let sdk = Installed::get(&NEWEST).await;
+    let place = TempDir::new_in(&sdk.modules).expect("a folder");
+    for (end, program) in [("py", sdk.python.to_str().expect("text")), ("mts", "node_modules/.bin/tsx")] {
         let file = place.path().join(format!("example.{end}"));
         fs::copy(format!("{ROOT}/examples/run_code.{end}"), &file).expect("a file");
-        assert_eq!(run.says(&modules, &[program, file.to_str().expect("text")]).await, "x is 1\nand now 2\n", "{end}");
+        assert_eq!(
+            run.says(&sdk.modules, &[program, file.to_str().expect("text")]).await,
+            "x is 1\nand now 2\n",
+            "{end}"
+        );
     }
     assert_eq!(said_by_all("work", &["code"], &[run]).await, "x 2 1\nerror ZeroDivisionError out\n");
     program.end().await;
