@@ -10,13 +10,13 @@ export const { CommandExitError, Sandbox } = load('e2b')
 
 export const asleepAndBack = { onTimeout: 'pause', autoResume: true }
 
-export const create = async (options) => {
-  const sandbox = await Sandbox.create(options)
+export const create = async (options, kind = Sandbox) => {
+  const sandbox = await kind.create(options)
   if (process.env.HOSTS) {
     // Where no resolver knows the domain.
     const domain = process.env.E2B_DOMAIN.split(':')[0]
-    const name = `${sandbox.sandboxId}.${domain}`
-    appendFileSync(process.env.HOSTS, `127.0.0.1 49983-${name} 8000-${name}\n`)
+    const names = [49983, 49999, 8000].map((port) => `${port}-${sandbox.sandboxId}.${domain}`)
+    appendFileSync(process.env.HOSTS, `127.0.0.1 ${names.join(' ')}\n`)
   }
   return sandbox
 }

@@ -8,14 +8,15 @@ from e2b import NotFoundException, RateLimitException, Sandbox, SandboxException
 ASLEEP_AND_BACK = {"on_timeout": "pause", "auto_resume": True}
 
 
-def create(**options):
-    sandbox = Sandbox.create(**options)
+def create(kind=Sandbox, **options):
+    sandbox = kind.create(**options)
     hosts = os.environ.get("HOSTS")
     if hosts:
         # Where no resolver knows the domain.
         with open(hosts, "a") as file:
             domain = os.environ["E2B_DOMAIN"].split(":")[0]
-            file.write(f"127.0.0.1 49983-{sandbox.sandbox_id}.{domain} 8000-{sandbox.sandbox_id}.{domain}\n")
+            names = [f"{port}-{sandbox.sandbox_id}.{domain}" for port in (49983, 49999, 8000)]
+            file.write(f"127.0.0.1 {' '.join(names)}\n")
     return sandbox
 
 

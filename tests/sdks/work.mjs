@@ -87,6 +87,8 @@ const commands = async () => {
   say('counter', await output.line())
   say('kill', await counter.kill(), (await sandbox.commands.list()).length)
   await sandbox.kill()
+  // Not running to some, not found to others.
+  say('gone', String(await attempt(() => run('true'))).startsWith('error: not '))
 }
 
 const cut = async () => {
@@ -206,7 +208,7 @@ const signed = async () => {
 }
 
 const code = async () => {
-  const sandbox = await load('@e2b/code-interpreter').Sandbox.create({ lifecycle: asleepAndBack })
+  const sandbox = await create({ lifecycle: asleepAndBack }, load('@e2b/code-interpreter').Sandbox)
   await sandbox.runCode('x = 1')
   await sandbox.pause()
   say('x', (await sandbox.runCode('x += 1; x')).text, await wakes(sandbox))

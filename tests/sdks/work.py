@@ -69,6 +69,8 @@ def commands():
     say("counter", output(counter))
     say("kill", counter.kill(), len(sandbox.commands.list()))
     sandbox.kill()
+    # Not running to some, not found to others.
+    say("gone", str(attempt(lambda: run("true"))).startswith("error: not "))
 
 
 def cut():
@@ -187,7 +189,7 @@ def signed():
 def code():
     from e2b_code_interpreter import Sandbox as Interpreter
 
-    sandbox = Interpreter.create(lifecycle=ASLEEP_AND_BACK)
+    sandbox = create(Interpreter, lifecycle=ASLEEP_AND_BACK)
     sandbox.run_code("x = 1")
     sandbox.pause()
     say("x", sandbox.run_code("x += 1; x").text, wakes(sandbox))
