@@ -38,13 +38,17 @@ def ended(call):
     return result.exit_code, result.stdout.strip(), result.stderr.strip()
 
 
-def output(handle):
-    """Reads on until a line is whole."""
+def output(handle, wanted="\n"):
+    """Reads on until it has said what is wanted: a whole line."""
     text = ""
     for out, _, terminal in handle:
         text += out or (terminal or b"").decode()
-        if "\n" in text:
+        if wanted in text:
             return text.strip()
+
+
+def has(handle, wanted):
+    return output(handle, wanted) is not None
 
 
 def commands():
@@ -67,7 +71,8 @@ def commands():
     counter = sandbox.commands.connect(counter.pid)
     sandbox.commands.send_stdin(counter.pid, "two\n")
     say("counter", output(counter))
-    say("kill", counter.kill(), len(sandbox.commands.list()))
+    say("kill", counter.kill())
+    until(lambda: sandbox.commands.list() == [])
     sandbox.kill()
     # Not running to some, not found to others.
     say("gone", str(attempt(lambda: run("true"))).startswith("error: not "))
@@ -88,16 +93,13 @@ def cut():
 
 def crowd():
     sandbox = create(lifecycle=ASLEEP_AND_BACK)
-    sandbox.pause()
 
     async def all_at_once():
         same = await AsyncSandbox.connect(sandbox.sandbox_id)
-        # To connect was a wake.
         await same.pause()
-        before = wakes(sandbox)
         results = await asyncio.gather(*(same.commands.run(f"echo {number}") for number in range(20)))
         say("crowd", *(result.stdout.strip() for result in results))
-        say("wakes", wakes(sandbox) - before)
+        say("wakes", wakes(sandbox))
         # Some generations abort the interpreter where it ends with connections just used.
         await asyncio.sleep(0.5)
 
@@ -134,17 +136,16 @@ def terminal():
     sandbox = create(lifecycle=ASLEEP_AND_BACK)
     pty = sandbox.pty
     session = pty.create(PtySize(rows=24, cols=80), envs={"PS1": ""}, timeout=0)
-    until_said = lambda handle, text: any(text in (chunk or b"").decode() for _, _, chunk in handle)
     pty.send_stdin(session.pid, b"x=40; stty size\n")
-    say("terminal", until_said(session, "24 80"))
+    say("terminal", has(session, "24 80"))
     pty.resize(session.pid, PtySize(rows=30, cols=100))
     pty.send_stdin(session.pid, b"stty size\n")
-    say("resized", until_said(session, "30 100"))
+    say("resized", has(session, "30 100"))
     session.disconnect()
     sandbox.pause()
     session = pty.connect(session.pid)
     pty.send_stdin(session.pid, b"echo $((x + 2)) is it\n")
-    say("woken", until_said(session, "42 is it"), wakes(sandbox))
+    say("woken", has(session, "42 is it"), wakes(sandbox))
     pty.send_stdin(session.pid, b"exit 5\n")
     say("exit", ended(session.wait)[0])
     sandbox.kill()
