@@ -30,6 +30,16 @@ await sandbox.pause()
 const same: Sandbox = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 60_000 })
 console.log('it still says:', await same.files.read('notes.txt'))
 
+// A command wakes it as well, and what it was running goes on where it was.
+const script = 'until [ -e go.txt ]; do sleep 0.1; done; echo went on'
+let waiting = await same.commands.run(script, { background: true })
+await waiting.disconnect()
+await same.pause()
+console.log('it runs:', (await same.commands.run('cat notes.txt')).stdout)
+waiting = await same.commands.connect(waiting.pid)
+await same.files.write('go.txt', '')
+if ((await waiting.wait()).stdout !== 'went on\n') throw new Error('it should have gone on')
+
 await same.kill()
 if (await same.isRunning()) throw new Error('it should be gone')
 console.log('and is gone')

@@ -27,6 +27,15 @@ sandbox.pause()
 same = Sandbox.connect(sandbox.sandbox_id, timeout=60)
 print("it still says:", same.files.read("notes.txt"))
 
+# A command wakes it as well, and what it was running goes on where it was.
+waiting = same.commands.run("until [ -e go.txt ]; do sleep 0.1; done; echo went on", background=True)
+waiting.disconnect()
+same.pause()
+print("it runs:", same.commands.run("cat notes.txt").stdout)
+waiting = same.commands.connect(waiting.pid)
+same.files.write("go.txt", "")
+assert waiting.wait().stdout == "went on\n"
+
 assert same.kill()
 assert not same.is_running()
 print("and is gone")

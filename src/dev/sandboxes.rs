@@ -110,7 +110,9 @@ impl Ground {
     pub(crate) async fn start(&self, facts: &Facts) -> Result<Tree, StartError> {
         let application = self.application(&facts.template).await?;
         // Made with the first sandbox, so that nothing is left where there was none.
-        tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(facts.folder.join("home/user")).await?;
+        for folder in ["home/user", "tmp"] {
+            tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(facts.folder.join(folder)).await?;
+        }
         let mut order = Order {
             id: facts.id.to_string(),
             ip: Ipv4Addr::LOCALHOST,

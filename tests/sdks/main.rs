@@ -6,14 +6,21 @@ mod cases;
 mod envd;
 mod installed;
 #[cfg(feature = "dev")]
+#[path = "../interpreter/installed.rs"]
+mod kernel;
+#[cfg(feature = "dev")]
 mod playground;
 #[cfg(feature = "dev")]
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
+#[cfg(feature = "dev")]
+mod run;
 #[path = "../support/mod.rs"]
 mod support;
 mod table;
 mod tap;
+#[cfg(feature = "dev")]
+mod work;
 
 use std::collections::HashMap;
 

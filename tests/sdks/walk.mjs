@@ -3,55 +3,9 @@
 // The argument is the walk. Every SDK of every generation is to say the same.
 
 import { randomUUID } from 'node:crypto'
-import { appendFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 
-// Modules are looked for where it is started, not beside this file.
-const { NotFoundError, RateLimitError, Sandbox, SandboxError, TimeoutError } = createRequire(`${process.cwd()}/`)('e2b')
+import { Sandbox, asleepAndBack, attempt, create, lifetime, say, state, until } from './shared.mjs'
 
-const asleepAndBack = { onTimeout: 'pause', autoResume: true }
-
-const create = async (options) => {
-  const sandbox = await Sandbox.create(options)
-  if (process.env.HOSTS) {
-    // Where no resolver knows the domain.
-    const domain = process.env.E2B_DOMAIN.split(':')[0]
-    appendFileSync(process.env.HOSTS, `127.0.0.1 49983-${sandbox.sandboxId}.${domain}\n`)
-  }
-  return sandbox
-}
-
-const kind = (error) => {
-  const kinds = [
-    [RateLimitError, 'rate limit'],
-    [TimeoutError, 'not running'],
-    [NotFoundError, 'not found'],
-    [SandboxError, 'sandbox'],
-  ]
-  return kinds.find(([base]) => error instanceof base)?.[1] ?? error?.constructor?.name
-}
-
-const attempt = async (call) => {
-  try {
-    return await call()
-  } catch (error) {
-    return `error: ${kind(error)}`
-  }
-}
-
-const state = async (sandbox) => (await sandbox.getInfo()).state
-const lifetime = async (sandbox) => {
-  const info = await sandbox.getInfo()
-  return Math.round((info.endAt - info.startedAt) / 1000)
-}
-const until = async (holds) => {
-  const deadline = Date.now() + 20_000
-  while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error('not in time')
-    await new Promise((resolve) => setTimeout(resolve, 100))
-  }
-}
-const say = (...words) => process.stdout.write(`${words.join(' ')}\n`)
 const read = (sandbox) => attempt(() => sandbox.files.read('a.txt'))
 
 const life = async () => {

@@ -3,64 +3,12 @@
 The argument is the walk. Every SDK of every generation is to say the same.
 """
 
-import os
 import sys
-import time
 import uuid
 
-from e2b import NotFoundException, RateLimitException, Sandbox, SandboxException, SandboxQuery, SandboxState
-from e2b import TimeoutException
+from e2b import Sandbox, SandboxQuery, SandboxState
 
-ASLEEP_AND_BACK = {"on_timeout": "pause", "auto_resume": True}
-
-
-def create(**options):
-    sandbox = Sandbox.create(**options)
-    hosts = os.environ.get("HOSTS")
-    if hosts:
-        # Where no resolver knows the domain.
-        with open(hosts, "a") as file:
-            domain = os.environ["E2B_DOMAIN"].split(":")[0]
-            file.write(f"127.0.0.1 49983-{sandbox.sandbox_id}.{domain}\n")
-    return sandbox
-
-
-def kind(error):
-    # In the newer ones a sandbox that is not running is a timeout, too.
-    kinds = [
-        (RateLimitException, "rate limit"),
-        (TimeoutException, "not running"),
-        (NotFoundException, "not found"),
-        (SandboxException, "sandbox"),
-    ]
-    return next((name for base, name in kinds if isinstance(error, base)), type(error).__name__)
-
-
-def attempt(call):
-    try:
-        return call()
-    except Exception as error:
-        return f"error: {kind(error)}"
-
-
-def state(sandbox):
-    return sandbox.get_info().state.value
-
-
-def lifetime(sandbox):
-    info = sandbox.get_info()
-    return round((info.end_at - info.started_at).total_seconds())
-
-
-def until(holds):
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.1)
-
-
-def say(*words):
-    print(*(str(word).lower() if isinstance(word, bool) else word for word in words), flush=True)
+from shared import ASLEEP_AND_BACK, attempt, create, lifetime, say, state, until
 
 
 def read(sandbox):
