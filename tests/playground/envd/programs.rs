@@ -22,6 +22,7 @@ async fn user_folder_and_environment_are_as_asked_for() {
         wanted["process"].as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         rpc.run(wanted).await.stdout
     };
+    assert_eq!(run("pwd", json!({ "cwd": "/tmp" })).await, "/tmp\n", "though it is the first of all programs");
     let said = run("echo $HOME $USER $ALL $BOTH $E2B_SANDBOX_ID; pwd", json!({ "envs": { "BOTH": "own" } })).await;
     assert_eq!(said, format!("/home/user user of it own {}\n/home/user\n", sandbox.id));
     assert_eq!(run("pwd", json!({ "cwd": "/usr/bin" })).await, "/usr/bin\n");
