@@ -84,8 +84,9 @@ async fn a_terminal_is_one() {
     say("stty size\n").await;
     frames.until_said("pty", "50 120\r\n").await;
     // Job control: Ctrl-C ends what is in the foreground, and nothing else.
-    say("sleep 4363\n").await;
-    frames.until_said("pty", "sleep 4363\r\n").await;
+    say("sh -c 'echo $((40 + 1)); exec sleep 4363'\n").await;
+    // Said by what is in the foreground, not echoed by the terminal.
+    frames.until_said("pty", "\n41\r\n").await;
     say("\u{3}").await;
     say("echo $((6 * 7))\n").await;
     frames.until_said("pty", "42\r\n").await;
