@@ -19,6 +19,7 @@ use anyhow::Context as _;
 use axum::serve::ListenerExt as _;
 use rustix::process::{Signal, getpid, set_child_subreaper, set_parent_process_death_signal, setsid};
 use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     envd::{
@@ -143,7 +144,18 @@ fn end(folder: &Path) -> ! {
     std::process::exit(0)
 }
 
+/// What whoever started the playground ignores, its programs would ignore, too: interrupts, in a shell's background;
+/// hangups, by `nohup`. A signal that is caught here has its default again in a program (execve(2)).
+fn heed_signals() -> io::Result<()> {
+    for kind in [SignalKind::interrupt(), SignalKind::quit(), SignalKind::hangup()] {
+        // Caught from now on, whether anybody looks or not.
+        drop(signal(kind)?);
+    }
+    Ok(())
+}
+
 async fn serve(order: Order) -> anyhow::Result<()> {
+    heed_signals()?;
     let address = SocketAddr::from((order.ip, Port::ENVD.get()));
     let listener = match tokio::net::TcpListener::bind(address).await {
         Ok(listener) => listener.tap_io(super::without_delay),
