@@ -83,7 +83,8 @@ async fn a_terminal_is_one() {
     assert_eq!(rpc.done("Update", &of(pid, &size(120, 50))).await, json!({}));
     say("stty size\n").await;
     frames.until_said("pty", "50 120\r\n").await;
-    // Job control: Ctrl-C ends what is in the foreground, and nothing else; also where whoever runs the tests ignores it.
+    // Job control: Ctrl-C ends what is in the foreground, and nothing else; also where whoever runs the tests
+    // ignores it.
     say("sh -c 'echo $((40 + 1)); exec sleep 4363'\n").await;
     // Said by what is in the foreground, not echoed by the terminal.
     frames.until_said("pty", "\n41\r\n").await;
