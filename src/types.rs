@@ -315,6 +315,10 @@ pub enum Reason {
 }
 
 impl Reason {
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Unknown, Self::Killed, Self::AutoResumeOff, Self::FilesystemOnly, Self::Expired, Self::NotWoken];
+
     /// The word in answers and logs.
     pub fn as_str(self) -> &'static str {
         match self {

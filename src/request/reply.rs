@@ -56,11 +56,12 @@ impl Reply {
         body: Box<Download>,
         look: Look,
         upload: Upload<Incoming>,
-        mut context: Box<Context>,
+        context: Box<Context>,
         slot: Option<Slot>,
     ) -> Self {
         if body.is_end_stream() {
-            context.finished();
+            // Nothing can break off any more.
+            return Self::sandbox(body, upload, context, slot);
         }
         Self { from: From::Stream(Box::new(ConnectStream::new(body, look)), upload), context, slot }
     }

@@ -172,14 +172,7 @@ fn words_are_unique_and_statuses_fit_the_sdks() {
 
 #[test]
 fn the_words_that_sdks_look_for_are_there() {
-    for reason in [
-        Reason::Unknown,
-        Reason::Killed,
-        Reason::AutoResumeOff,
-        Reason::FilesystemOnly,
-        Reason::Expired,
-        Reason::NotWoken,
-    ] {
+    for reason in Reason::ALL {
         let (_, body) = answer(&Unresolved::Gone(reason).into());
         assert!(body["message"].as_str().expect("a message").contains("was not found"));
         assert_eq!(body["reason"], reason.as_str());
