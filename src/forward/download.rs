@@ -1,6 +1,7 @@
 //! An answer's body on its way down, and its connection on the way back into the pool.
 
 use std::{
+    future::poll_fn,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
@@ -9,7 +10,6 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Response, Version};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 
 use super::{Forwarder, Tunnel, headers::clean_trailers, http2::Stream, pool::Connection};
@@ -33,6 +33,15 @@ pub(crate) struct Download {
 struct Source {
     body: Incoming,
     via: Via,
+}
+
+impl Source {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        match &self.via {
+            Via::Http1(connection) => connection.driver.taking(&mut self.body, |body| body.poll_frame(cx)),
+            Via::Http2 { .. } => Pin::new(&mut self.body).poll_frame(cx),
+        }
+    }
 }
 
 /// What the answer comes by.
@@ -106,7 +115,7 @@ impl Download {
             && self.ahead.len() < limit
             && self.broken.is_none()
         {
-            match source.body.frame().await {
+            match poll_fn(|cx| source.poll_frame(cx)).await {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.ahead.extend_from_slice(&data),
                     // Nothing follows them, and hyper is not asked.
@@ -130,10 +139,10 @@ impl Download {
     }
 
     fn release(&mut self) {
-        if let Some(Source { body, via: Via::Http1(mut connection) }) = self.source.take()
+        if let Some(Source { body, via: Via::Http1(connection) }) = self.source.take()
             && self.poolable
         {
-            connection.spent = Some(body);
+            connection.driver.spent(body);
             self.forwarder.pool.put(connection);
         }
     }
@@ -156,7 +165,7 @@ impl Body for Download {
             return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
         let Some(source) = &mut self.source else { return Poll::Ready(None) };
-        let mut frame = Pin::new(&mut source.body).poll_frame(cx);
+        let mut frame = source.poll_frame(cx);
         match &mut frame {
             Poll::Ready(Some(Ok(frame))) => match frame.trailers_mut() {
                 // Nothing follows them, and hyper does not ask.

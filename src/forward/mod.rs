@@ -8,7 +8,6 @@ use http_body::Body as _;
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::Instant};
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     telemetry::{Gauged, Metrics},
@@ -18,6 +17,7 @@ use crate::{
 mod body;
 mod dial;
 mod download;
+mod driver;
 pub(crate) mod headers;
 mod http2;
 mod not_found;
@@ -30,6 +30,7 @@ mod ways;
 use self::{
     body::Attempt,
     dial::Dialer,
+    driver::Driver,
     http2::Hubs,
     pool::{Connection, Pool},
     stream::Stream,
@@ -231,10 +232,8 @@ impl Forwarder {
     async fn handshake(&self, stream: TcpStream, way: Way, to: &Destination) -> Result<Box<Connection>, SendError> {
         let (sender, connection) =
             http1::handshake(TokioIo::new(Stream::new(stream))).await.map_err(SendError::Broken)?;
-        let driver = tokio::task::spawn_local(async move {
-            // Its error reaches the exchange that is under way.
-            let _ = connection.with_upgrades().await;
-        });
+        // Its error reaches the exchange that is under way.
+        let driver = Driver::spawn(connection.with_upgrades());
         let address: Rc<str> = to.address.as_str().into();
         Ok(Box::new(Connection {
             sender,
@@ -242,8 +241,7 @@ impl Forwarder {
             member: to.shared.map(|_| self.pool.join(&address)),
             address,
             life: to.shared.unwrap_or_default(),
-            spent: None,
-            _driver: AbortOnDropHandle::new(driver),
+            driver,
             open: way,
         }))
     }

@@ -16,9 +16,8 @@ use tokio::{
     sync::oneshot,
     time::{Instant, timeout},
 };
-use tokio_util::task::AbortOnDropHandle;
 
-use super::{body::Attempt, ways::Way};
+use super::{body::Attempt, driver::Driver, ways::Way};
 
 /// Which life at an address: the connections to a former one are another party's. Later ones are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,10 +33,7 @@ pub(crate) struct Connection {
     pub(crate) life: Life,
     /// `None`: it does not come back to the pool.
     pub(crate) member: Option<Member>,
-    /// The body of the last answer, read to its end. To drop it wakes the connection's task, for nothing:
-    /// so that is done when the next request wakes it anyway.
-    pub(crate) spent: Option<Incoming>,
-    pub(crate) _driver: AbortOnDropHandle<()>,
+    pub(crate) driver: Driver,
     /// Counted until this is dropped.
     pub(crate) open: Way,
 }
@@ -115,7 +111,6 @@ impl Pool {
         let moment = if have_room { MOMENT } else { WHILE };
         let mut connection = timeout(moment, returned).await.ok()?.ok()?;
         connection.reused = true;
-        connection.spent = None;
         Some(connection)
     }
 
@@ -144,7 +139,6 @@ impl Pool {
             self.count.set(self.count.get() - 1);
             if connection.life == life && connection.sender.is_ready() && now < since + self.idle_timeout {
                 connection.reused = true;
-                connection.spent = None;
                 return Some(connection);
             }
         }
@@ -217,7 +211,7 @@ mod tests {
         let (ours, peer) = tokio::io::duplex(64);
         let (mut sender, driver) =
             hyper::client::conn::http1::handshake(TokioIo::new(ours)).await.expect("a connection");
-        let driver = tokio::task::spawn_local(async move { drop(driver.await) });
+        let driver = Driver::spawn(driver);
         sender.ready().await.expect("an open connection");
         let connection = Box::new(Connection {
             sender,
@@ -225,8 +219,7 @@ mod tests {
             address: address.into(),
             life: Life(life),
             member: None,
-            spent: None,
-            _driver: AbortOnDropHandle::new(driver),
+            driver,
             open: Ways::new(1, metrics::Gauge::noop()).take().expect("room"),
         });
         (connection, peer)
