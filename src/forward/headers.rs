@@ -8,7 +8,7 @@ use std::{
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Uri, Version,
-    header::{CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE},
+    header::{CONNECTION, CONTENT_LENGTH, COOKIE, Entry, FORWARDED, HOST, TE, TRANSFER_ENCODING, UPGRADE},
     request::Parts,
     uri::PathAndQuery,
 };
@@ -173,19 +173,17 @@ fn one_framing(headers: &mut HeaderMap, marks: Marks) {
 /// Removes the fields that concern one connection only (RFC 9110 §7.6.1), and those that `Connection`
 /// nominates.
 fn strip_hop_by_hop(headers: &mut HeaderMap, marks: Marks) {
-    if marks.has(Marks::CONNECTION) && !is_usual(headers) {
-        let nominated: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .iter()
-            .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-            .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-            .collect();
+    if marks.has(Marks::CONNECTION)
+        && let Entry::Occupied(connection) = headers.entry(CONNECTION)
+    {
+        let mut nominated = Vec::new();
+        for value in connection.remove_entry_mult().1.filter(|value| !is_usual(value)) {
+            let names = value.as_bytes().split(|byte| *byte == b',');
+            nominated.extend(names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()));
+        }
         for name in nominated {
             headers.remove(name);
         }
-    }
-    if marks.has(Marks::CONNECTION) {
-        headers.remove(CONNECTION);
     }
     if marks.has(Marks::HOP_BY_HOP) {
         for name in [KEEP_ALIVE, PROXY_CONNECTION, UPGRADE] {
@@ -201,10 +199,9 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, marks: Marks) {
 }
 
 /// Whether `Connection` says what it nearly always says, which nominates nothing that is not removed anyway.
-fn is_usual(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(CONNECTION).iter().map(HeaderValue::as_bytes);
-    let first = values.next().unwrap_or_default();
-    (first.eq_ignore_ascii_case(b"keep-alive") || first.eq_ignore_ascii_case(b"close")) && values.next().is_none()
+fn is_usual(value: &HeaderValue) -> bool {
+    let value = value.as_bytes();
+    value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close")
 }
 
 /// Over HTTP/2 cookies come one by one, for the compression; in HTTP/1.1 they are one field (RFC 9113 §8.2.3).
