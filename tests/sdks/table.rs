@@ -9,6 +9,10 @@ use crate::callers::Outcome;
 const EXPECTED: &str = include_str!("table.txt");
 
 /// Where there are lies all the same: case, language, operations.
+///
+/// `port_closed`: a stream whose sandbox is there reads as one whose sandbox is not, in JavaScript; any other word of
+/// Connect's has Python ask `/health`. `unknown_domain`: Node's `fetch` asks once more by another connection at a 421
+/// (RFC 9110 §15.5.20), where the body is no stream; no sandbox is meant, and none wakes.
 const LIES: &str = include_str!("lies.txt");
 
 /// One call in one case.
