@@ -60,7 +60,12 @@ impl Table {
     pub(crate) fn is_as_expected(&self) {
         let text = self.text();
         let same = text.lines().zip(EXPECTED.lines()).take_while(|(told, expected)| told == expected).count();
-        assert!(text == EXPECTED, "table.txt differs from its line {} on; this was told:\n{text}", same + 1);
+        assert!(
+            text == EXPECTED,
+            "table.txt differs from its line {} on; this was told:\n{text}{}",
+            same + 1,
+            self.strange()
+        );
     }
 
     /// Nobody is told that something is not there, or is there already, because it cannot be told now, and no
@@ -68,6 +73,16 @@ impl Table {
     pub(crate) fn lies_only_where_it_must(&self) {
         let lies = self.lines(|cell| cell.lies().then(|| format!("{} {}", cell.case, cell.language)));
         assert!(lies == LIES, "lies.txt is not this:\n{lies}");
+    }
+
+    /// What was raised in other words than the proxy's.
+    fn strange(&self) -> String {
+        let strange = self.0.iter().filter(|cell| cell.text().contains('*'));
+        let line = |cell: &Cell| {
+            let first = cell.outcome.message.lines().next().unwrap_or_default();
+            format!("{} {} {}: {first}\n", cell.case, cell.language, cell.operation)
+        };
+        strange.map(line).collect()
     }
 
     fn text(&self) -> String {

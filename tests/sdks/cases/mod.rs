@@ -11,6 +11,10 @@ pub(crate) use self::stage::Stage;
 pub(crate) const OPERATIONS: [&str; 9] =
     ["read", "write", "list", "make_dir", "exists", "kill", "run", "is_running", "run_code"];
 
+const ENVD: u16 = 49983;
+/// The code interpreter's.
+const PORT: u16 = 49999;
+
 /// The proxy of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum At {
@@ -117,7 +121,7 @@ pub(crate) const CASES: [Case; 27] = [
 
 /// The port that an operation asks, as it asks no other.
 pub(crate) fn port_of(operation: &str) -> u16 {
-    if OF_A_PORT.contains(&operation) { 49999 } else { 49983 }
+    if OF_A_PORT.contains(&operation) { PORT } else { ENVD }
 }
 
 /// The names in the SDKs' URLs.

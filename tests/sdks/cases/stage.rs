@@ -7,18 +7,17 @@ use http_body_util::Full;
 use serde_json::json;
 use tokio::{io::AsyncReadExt as _, task::JoinSet};
 
-use super::{At, Case};
+use super::{At, CASES, Case, ENVD, PORT};
 use crate::{
     envd::{TOKEN, obliging, traffic_token},
     support::{
-        DIRECT, Proxy, Server,
+        Answer, DIRECT, Proxy, Server,
         control_plane::{ControlPlane, Step},
         eventually, listen, nodes_at, own_ip, send,
         wire::Raw,
     },
 };
 
-const ENVD: u16 = 49983;
 const FILE: &str = "/files?path=%2Fa";
 
 /// No wait ends before the test.
@@ -68,8 +67,7 @@ impl Stage {
         control.sandbox("untold").always_looks_up(Step::error(500, "the database is gone"));
         control.sandbox("lost").running(&own_ip());
         control.sandbox("rude").running(&rude);
-        let pausing = paused("pausing");
-        pausing.always_wakes(Step::conflict());
+        paused("pausing").always_wakes(Step::conflict());
         for id in ["wanted", "slow", "drowsy"] {
             paused(id).always_wakes(Step::Hangs);
         }
@@ -81,20 +79,30 @@ impl Stage {
             [At::Plain, At::Full, At::Patient, At::Hasty, At::Direct, At::Suspended, At::Ignoring, At::Particular];
         let proxies: HashMap<_, _> = fixed.map(|at| (at, start(at, &control, port))).into();
         let mut held = Vec::new();
-        for (at, sandbox) in
-            [(At::Full, "wanted"), (At::Patient, "slow"), (At::Patient, "pausing"), (At::Direct, "tied")]
-        {
-            held.push(ask(&proxies[&at], sandbox).await);
+        for (at, sandbox, port) in [
+            (At::Full, "wanted", ENVD),
+            (At::Direct, "tied", ENVD),
+            (At::Patient, "slow", ENVD),
+            // A wake goes on while somebody waits for it who shows the same credentials.
+            (At::Patient, "pausing", ENVD),
+            (At::Patient, "pausing", PORT),
+        ] {
+            held.push(ask(&proxies[&at], sandbox, port).await);
         }
         proxies[&At::Full].metric_becomes("client_proxy_held_requests", 1.0).await;
-        proxies[&At::Patient].metric_becomes("client_proxy_held_requests", 2.0).await;
+        proxies[&At::Patient].metric_becomes("client_proxy_held_requests", 3.0).await;
         eventually("it is asked", async || tied_envd.requests() == 1).await;
-        // The second comes only after the answer to the first.
-        eventually("it is known to be under way", async || pausing.connects() >= 2).await;
         let off = Request::put("/wake").header("host", "admin").body(Full::from("{\"enabled\": false}"));
         let off = send(proxies[&At::Suspended].admin, off.expect("a request")).await;
         assert_eq!(off.json()["enabled"], false, "{off:?}");
-        Self { proxies, port, _held: held, control, _nodes: [node, hangs, tied_envd], _tasks: tasks }
+        let stage = Self { proxies, port, _held: held, control, _nodes: [node, hangs, tied_envd], _tasks: tasks };
+        // From then on, whoever waits for it has heard so.
+        let transitions = CASES.iter().find(|case| case.name == "still_transitioning").expect("a case");
+        for port in [ENVD, PORT] {
+            let has_been_told = async || stage.answer(transitions, port).await.error() == transitions.code();
+            eventually("the control plane has said that it is in between", has_been_told).await;
+        }
+        stage
     }
 
     /// Has the case's proxy asked, in circumstances in which this case is its answer.
@@ -117,8 +125,8 @@ impl Stage {
         tokio::join!(ask(proxy.address), ends).0
     }
 
-    /// What the proxy says in this case of this port, having checked that it is this case.
-    pub(crate) async fn words(&self, case: &Case, port: u16) -> String {
+    /// What the proxy answers in this case to a request for this port that is as an SDK's.
+    async fn answer(&self, case: &Case, port: u16) -> Answer {
         let mut request = Request::get(FILE)
             .header("host", case.host)
             .header("e2b-sandbox-id", case.sandbox)
@@ -131,7 +139,12 @@ impl Stage {
             request = request.header(name, value);
         }
         let request = request.body(Full::default()).expect("a request");
-        let answer = self.meet(case, async |proxy| send(proxy, request).await).await;
+        self.meet(case, async |proxy| send(proxy, request).await).await
+    }
+
+    /// What it says there, having checked that it is this case.
+    pub(crate) async fn words(&self, case: &Case, port: u16) -> String {
+        let answer = self.answer(case, port).await;
         assert_eq!(answer.error(), case.code(), "{}: {}", case.name, answer.text());
         let json = answer.json();
         if let Some(reason) = case.name.strip_prefix("sandbox_not_found-") {
@@ -159,10 +172,11 @@ fn start(at: At, control: &ControlPlane, port: u16) -> Proxy {
     Proxy::start(&control.config(&(nodes + &more)))
 }
 
-/// Asks for a file, and does not wait for an answer.
-async fn ask(proxy: &Proxy, sandbox: &str) -> Raw {
+/// Asks for a file with an SDK's credentials, and does not wait for an answer.
+async fn ask(proxy: &Proxy, sandbox: &str, port: u16) -> Raw {
     let mut client = Raw::connect(proxy.address).await;
-    client.write(format!("GET {FILE} HTTP/1.1\r\nHost: 49983-{sandbox}.example.test\r\n\r\n")).await;
+    let host = format!("Host: {port}-{sandbox}.example.test\r\nX-Access-Token: {TOKEN}");
+    client.write(format!("GET {FILE} HTTP/1.1\r\n{host}\r\n\r\n")).await;
     client
 }
 
