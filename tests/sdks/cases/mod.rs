@@ -85,7 +85,7 @@ impl Case {
 const OF_ENVD: &[&str] = OPERATIONS.split_at(8).0;
 const OF_A_PORT: &[&str] = OPERATIONS.split_at(8).1;
 
-/// Longer than it takes to see that the sandbox is being woken already.
+/// The wake is under way already, kept so by the stage: nobody looks anything up in this time.
 const BRIEFLY: &str = "X-Sandbox-Wake: wait=0.1\r\n";
 
 pub(crate) const CASES: [Case; 27] = [
