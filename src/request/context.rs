@@ -27,8 +27,8 @@ pub(crate) struct Context {
     method: Method,
     path: Option<PathAndQuery>,
     pub(crate) target: Option<(SandboxId, Port)>,
-    /// Its body ends where the client says so at its end.
-    pub(crate) chunked: bool,
+    /// An answer of our own ends its connection: what comes next on it may be no request.
+    pub(crate) closes: bool,
     pub(crate) terms: Terms,
     /// It wakes nothing.
     never: bool,
@@ -94,7 +94,7 @@ impl Context {
             method: head.method.clone(),
             path: (terms.access != AccessLog::Off).then(|| head.uri.path_and_query().cloned()).flatten(),
             target: None,
-            chunked: false,
+            closes: false,
             terms,
             never,
             at_once,

@@ -4,8 +4,8 @@ use std::{rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
-    header::{CONNECTION, CONTENT_LENGTH, USER_AGENT},
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version,
+    header::{CONNECTION, CONTENT_LENGTH, EXPECT, USER_AGENT},
     request::Parts,
 };
 use http_body::Body as _;
@@ -53,12 +53,14 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let marks = Marks::of(&head.headers);
         let client = headers::client_address(&head.headers, peer, |ip| self.site.trusts(ip));
         let mut context = Box::new(Context::open(&self.site, &head, marks, client));
-        context.chunked = body.size_hint().exact().is_none();
+        // Its end is told only there; or its client may leave it out (RFC 9110 §10.1.1).
+        context.closes = body.size_hint().exact().is_none()
+            || !body.is_end_stream() && head.headers.contains_key(EXPECT) && head.version < Version::HTTP_2;
         let upload = Upload::new(body, head.version);
         let errand = match self.errand(head, upload.another(), marks, peer, &mut context) {
             Ok(errand) => errand,
             Err(failure) => {
-                upload.swallow();
+                context.closes |= !upload.swallow();
                 return Serving::over(self.answer(&failure, context));
             }
         };
@@ -128,7 +130,10 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let switched = match upgrade.map(|upgrade| upgrade.agreed(&head)) {
             None | Some(Ok(None)) => None,
             Some(Ok(switched)) => switched,
-            Some(Err(Disagreement)) => return self.answer(&Failure::Switched, context),
+            Some(Err(Disagreement)) => {
+                context.closes |= !brought.upload.swallow();
+                return self.answer(&Failure::Switched, context);
+            }
         };
         headers::inbound(&mut head);
         let is_switched = switched.is_some();
@@ -161,11 +166,10 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
             answer
         });
         context.answered(answer.status(), Origin::Proxy, error);
-        // Whatever of the body was not read is not looked at.
-        let (timing, chunked) = (context.server_timing(), context.chunked);
+        let (timing, closes) = (context.server_timing(), context.closes);
         let answer = if context.asks_for_head() { without_body(answer) } else { answer };
         let mut answer = answer.map(|body| Reply::own(body, context));
-        if chunked {
+        if closes {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(timing) = timing {

@@ -96,8 +96,8 @@ fn under_way<C: Catalog, R: Resumer>(
 }
 
 impl<C: Catalog, R: Resumer> Errand<C, R> {
-    fn give_up(self, failure: &Failure, context: Box<Context>) -> Response<Reply> {
-        self.upload.swallow();
+    fn give_up(self, failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
+        context.closes |= !self.upload.swallow();
         self.handler.answer(failure, context)
     }
 }

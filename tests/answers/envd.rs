@@ -1,7 +1,9 @@
 //! An envd that says what the test says, over HTTP/1.1 or HTTP/2, and whose connection then ends as the test wants.
 
+use std::net::{IpAddr, SocketAddr};
+
 use bytes::Bytes;
-use h2::{Reason, SendStream, server};
+use h2::{Ping, PingPong, Reason, SendStream, server};
 use socket2::SockRef;
 use tokio::{
     net::TcpStream,
@@ -10,7 +12,7 @@ use tokio::{
 };
 
 use crate::support::{
-    PATIENCE, Raw,
+    PATIENCE, Raw, eventually,
     wire::{Head, Node},
 };
 
@@ -26,7 +28,7 @@ pub(crate) enum Cut {
 /// The stream of answers to one request.
 pub(crate) enum Envd {
     Http1(Raw),
-    Http2 { stream: SendStream<Bytes>, connection: JoinHandle<()>, socket: TcpStream },
+    Http2 { stream: SendStream<Bytes>, pings: PingPong, connection: JoinHandle<()>, socket: TcpStream },
 }
 
 impl Envd {
@@ -52,8 +54,9 @@ impl Envd {
             timeout(PATIENCE, connection.accept()).await.expect("a request in time").expect("one").expect("one");
         let answer = http::Response::builder().header("content-type", content_type).body(()).expect("an answer");
         let stream = respond.send_response(answer, false).expect("a stream");
+        let pings = connection.ping_pong().expect("the first call");
         let connection = tokio::spawn(async move { while connection.accept().await.is_some() {} });
-        Self::Http2 { stream, connection, socket }
+        Self::Http2 { stream, pings, connection, socket }
     }
 
     pub(crate) async fn say(&mut self, bytes: &[u8]) {
@@ -64,6 +67,24 @@ impl Envd {
             }
             Self::Http2 { stream, .. } => {
                 stream.send_data(Bytes::copy_from_slice(bytes), false).expect("an open stream");
+            }
+        }
+    }
+
+    /// Waits until the proxy has read all that was said: a reset must not overtake it there.
+    pub(crate) async fn is_heard(&mut self) {
+        match self {
+            Self::Http1(raw) => {
+                let (near, far) = (raw.0.local_addr(), raw.0.peer_addr());
+                let (near, far) = (near.expect("an address"), far.expect("an address"));
+                eventually("it is delivered", async || queues(near, far).0 == 0).await;
+                eventually("it is read", async || queues(far, near).1 == 0).await;
+            }
+            Self::Http2 { pings, .. } => {
+                // The first one may overtake what was said, the second cannot overtake the answer to the first.
+                for _ in 0..2 {
+                    timeout(PATIENCE, pings.ping(Ping::opaque())).await.expect("an answer in time").expect("one");
+                }
             }
         }
     }
@@ -85,7 +106,7 @@ impl Envd {
         let mut left = JoinSet::new();
         match self {
             Self::Http1(raw) => raw.end(how == Cut::Rst),
-            Self::Http2 { mut stream, connection, socket } => match how {
+            Self::Http2 { mut stream, connection, socket, .. } => match how {
                 Cut::Stream => {
                     stream.send_reset(Reason::INTERNAL_ERROR);
                     left.spawn(async move {
@@ -108,6 +129,22 @@ impl Envd {
         }
         left
     }
+}
+
+/// What the system has of a socket of this machine, by its two ends: bytes that its peer has not acknowledged, and
+/// bytes that nobody has read.
+fn queues(local: SocketAddr, remote: SocketAddr) -> (u64, u64) {
+    let end = |address: SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
+        IpAddr::V6(ip) => panic!("{ip}"),
+    };
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the system's sockets");
+    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ends = [end(local), end(remote)];
+    let row = rows.into_iter().find(|row| row.len() > 4 && row[1..3] == ends).expect("a socket");
+    let (unsent, unread) = row[4].split_once(':').expect("two queues");
+    let number = |hex| u64::from_str_radix(hex, 16).expect("a number");
+    (number(unsent), number(unread))
 }
 
 struct AbortOnDrop(JoinHandle<()>);

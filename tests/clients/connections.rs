@@ -122,6 +122,37 @@ async fn own_errors_leave_the_connection_open() {
     once(&mut client, &node, &mut upstream).await;
 }
 
+/// Many clients write head and body apart: what is refused before its body is there must not cost them the connection,
+/// nor may it end without a word.
+#[tokio::test]
+async fn a_body_that_comes_behind_its_refusal_is_read_or_the_connection_s_end_is_told() {
+    let node = Node::start().await;
+    let proxy = node.proxy();
+    for host in ["nonsense", "1-nobody.example.test"] {
+        let (mut client, mut upstream) = (Raw::connect(proxy.address).await, None);
+        let post = |fields: &str| format!("POST / HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n\r\n");
+        for length in [3, 65_536] {
+            client.write(post(&format!("Content-Length: {length}"))).await;
+            let refused = client.message().await;
+            refused.refusal();
+            assert!(!refused.head.has("connection"), "{host} {length}: {:?}", refused.head);
+            client.write(vec![b'x'; length]).await;
+            once(&mut client, &node, &mut upstream).await;
+        }
+        for fields in
+            ["Content-Length: 65537", "Transfer-Encoding: chunked", "Expect: 100-continue\r\nContent-Length: 3"]
+        {
+            let mut client = Raw::connect(proxy.address).await;
+            client.write(post(fields)).await;
+            let refused = client.message().await;
+            refused.refusal();
+            assert_eq!(refused.head.one("connection"), "close", "{host} {fields}");
+            assert_eq!(client.rest().await.expect("an orderly end"), b"", "{host} {fields}");
+        }
+    }
+    proxy.is_idle().await;
+}
+
 #[tokio::test]
 async fn when_all_places_are_taken_the_next_client_waits_for_one() {
     let node = Node::start().await;

@@ -1,13 +1,15 @@
-// Does with the E2B SDK what each line of stdin says, and tells on stdout what came of it.
+// Does with E2B's SDKs what each line of stdin says, and tells on stdout what came of it.
 //
-// A line is [proxy's URL, sandbox, operation]. The answer to it is {"value": ...}, or {"error": [class, bases...],
+// A line is [URL of sandboxes, sandbox, operation]. The answer to it is {"value": ...}, or {"error": [class, bases...],
 // "message": ...}.
 
 import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
 
 // Modules are looked for where it is started, not beside this file.
-const { Sandbox } = createRequire(`${process.cwd()}/`)('e2b')
+const load = createRequire(`${process.cwd()}/`)
+const { Sandbox } = load('e2b')
+const { Sandbox: Interpreter } = load('@e2b/code-interpreter')
 
 const operations = {
   read: (sandbox) => sandbox.files.read('/a'),
@@ -18,6 +20,7 @@ const operations = {
   run: async (sandbox) => (await sandbox.commands.run('echo hello')).stdout,
   kill: (sandbox) => sandbox.commands.kill(5),
   is_running: (sandbox) => sandbox.isRunning(),
+  run_code: async (sandbox) => (await sandbox.runCode('1 + 1')).text,
 }
 
 const classes = (error) => {
@@ -30,10 +33,11 @@ const classes = (error) => {
 
 const sandboxes = new Map()
 
-const sandboxAt = async (url, name) => {
-  const key = `${url} ${name}`
+const sandboxAt = async (url, name, operation) => {
+  const kind = operation === 'run_code' ? Interpreter : Sandbox
+  const key = `${url} ${name} ${kind === Interpreter}`
   if (!sandboxes.has(key)) {
-    sandboxes.set(key, await Sandbox.connect(name, { sandboxUrl: url }))
+    sandboxes.set(key, await kind.connect(name, { sandboxUrl: url }))
   }
   return sandboxes.get(key)
 }
@@ -42,7 +46,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   const [url, name, operation] = JSON.parse(line)
   let answer
   try {
-    answer = { value: await operations[operation](await sandboxAt(url, name)) }
+    answer = { value: await operations[operation](await sandboxAt(url, name, operation)) }
   } catch (error) {
     answer = { error: classes(error), message: String(error?.message ?? error) }
   }

@@ -11,13 +11,18 @@ use crate::support::{Server, answer, json as json_answer};
 /// What the API gives out for every sandbox.
 pub(crate) const TOKEN: &str = "t0ken-of-the-sdk";
 
+/// What it gives out for this one's ports besides.
+pub(crate) fn traffic_token(sandbox: &str) -> Option<&'static str> {
+    (sandbox == "forged").then_some("t0ken-of-another")
+}
+
 /// An API that has every sandbox, and takes `connect` for no wake.
 pub(crate) async fn api() -> Server {
     Server::start(async |request| {
         let path: Vec<_> = request.uri().path().split('/').collect();
         let ["", "v2", "sandboxes", id, "connect"] = path[..] else { return answer(500, "nobody expected this") };
         let sandbox = json!({ "templateID": "base", "sandboxID": id, "clientID": "c", "envdVersion": "0.6.7",
-            "envdAccessToken": TOKEN });
+            "envdAccessToken": TOKEN, "trafficAccessToken": traffic_token(id) });
         json_answer(200, &sandbox)
     })
     .await
@@ -47,6 +52,10 @@ pub(crate) async fn obliging(request: Request<Incoming>) -> Response<Full<Bytes>
             let mut answer = answer(200, events.concat());
             answer.headers_mut().insert("content-type", http::HeaderValue::from_static("application/connect+json"));
             answer
+        }
+        ("POST", "/execute") => {
+            let result = json!({ "type": "result", "text": "2", "is_main_result": true });
+            answer(200, format!("{result}\n{}\n", json!({ "type": "number_of_executions", "execution_count": 1 })))
         }
         _ => answer(500, "nobody expected this"),
     }

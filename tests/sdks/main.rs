@@ -8,6 +8,7 @@ mod installed;
 #[cfg(feature = "dev")]
 #[path = "../interpreter/installed.rs"]
 mod kernel;
+mod names;
 #[cfg(feature = "dev")]
 mod playground;
 #[cfg(feature = "dev")]
@@ -22,10 +23,13 @@ mod tap;
 #[cfg(feature = "dev")]
 mod work;
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeSet, HashMap, hash_map::Entry},
+    net::SocketAddr,
+};
 
 use callers::Caller;
-use cases::Stage;
+use cases::{CASES, OPERATIONS, Stage, names, port_of};
 use envd::{TOKEN, api, obliging};
 use serde_json::{Value, json};
 use support::{
@@ -36,18 +40,22 @@ use support::{
 use table::{Cell, Table};
 use tap::Tap;
 
-/// What is done with a sandbox: two plain requests, four Connect calls, a Connect stream, and a probe.
-const OPERATIONS: [&str; 8] = ["read", "write", "list", "make_dir", "exists", "kill", "run", "is_running"];
-
 /// What an SDK makes of every case; `words` are what the proxy says there.
-async fn told(mut caller: Caller, stage: &Stage, words: &HashMap<&str, String>) -> Vec<Cell> {
-    let (language, taps, mut cells) = (caller.language, stage.taps(), Vec::new());
-    for case in &stage.cases {
-        for operation in OPERATIONS {
-            let tap = &taps[case.proxy];
-            let outcome = caller.call(tap, case.sandbox, operation).await;
-            let words = words[case.name].clone();
-            cells.push(Cell { case: case.name, language, operation, outcome, requests: tap.requests(), words });
+async fn told(mut caller: Caller, stage: &Stage, words: &HashMap<(&str, u16), String>) -> Vec<Cell> {
+    let (language, mut taps, mut cells) = (caller.language, HashMap::<SocketAddr, Tap>::new(), Vec::new());
+    for case in &CASES {
+        for operation in case.operations {
+            let (outcome, requests) = stage
+                .meet(case, async |proxy| {
+                    let tap = taps.entry(proxy).or_insert_with(|| Tap::on(proxy));
+                    tap.adds(case.hop);
+                    let url = format!("http://{}:{}", case.host, tap.address.port());
+                    let outcome = caller.call(&url, case.sandbox, operation).await;
+                    (outcome, tap.requests())
+                })
+                .await;
+            let words = words[&(case.name, port_of(operation))].clone();
+            cells.push(Cell { case: case.name, language, operation, outcome, requests, words });
         }
     }
     cells
@@ -57,10 +65,14 @@ async fn told(mut caller: Caller, stage: &Stage, words: &HashMap<&str, String>) 
 async fn an_sdk_raises_at_every_error_what_the_table_says() {
     let (api, stage) = (api().await, Stage::set().await);
     let mut words = HashMap::new();
-    for case in &stage.cases {
-        words.insert(case.name, stage.words(case).await);
+    for case in &CASES {
+        for port in case.operations.iter().map(|operation| port_of(operation)) {
+            if let Entry::Vacant(entry) = words.entry((case.name, port)) {
+                entry.insert(stage.words(case, port).await);
+            }
+        }
     }
-    let [python, javascript] = Caller::all(api.address).await;
+    let [python, javascript] = Caller::all(api.address, &names()).await;
     let (python, javascript) = tokio::join!(told(python, &stage, &words), told(javascript, &stage, &words));
     let table = Table(python.into_iter().chain(javascript).collect());
     table.is_as_expected();
@@ -72,16 +84,17 @@ async fn an_sdk_notices_nothing_of_a_wake_whatever_it_does() {
     let (api, control, node) = (api().await, ControlPlane::start().await, Server::start(obliging).await);
     let proxy = Proxy::start(&control.config(&nodes_at(node.address.port())));
     let tap = Tap::on(proxy.address);
-    for mut caller in Caller::all(api.address).await {
+    for mut caller in Caller::all(api.address, &BTreeSet::new()).await {
         for operation in OPERATIONS {
             let id = format!("{}{operation}", caller.language).replace('_', "");
             let sandbox = control.sandbox(&id);
             sandbox.paused("127.0.0.1").set("/envdAccessToken", json!(TOKEN)).wakes([Step::Truly]);
-            let outcome = caller.call(&tap, &id, operation).await;
+            let outcome = caller.call(&format!("http://{}", tap.address), &id, operation).await;
             let expected: Value = match operation {
                 "read" | "run" => json!("hello"),
                 "write" => json!("/a"),
                 "list" => json!(["a"]),
+                "run_code" => json!("2"),
                 _ => json!(true),
             };
             assert_eq!((&outcome.value, &outcome.error), (&expected, &vec![]), "{id}: {outcome:?}");

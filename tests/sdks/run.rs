@@ -11,6 +11,7 @@ use tokio::{process::Command, time::timeout};
 
 use crate::{
     installed::{Installed, NEWEST, OLD},
+    names::with_hosts,
     playground_support::program::Program,
 };
 
@@ -34,19 +35,7 @@ impl Run<'_> {
     pub(crate) async fn says(&self, folder: &Path, line: &[&str]) -> String {
         let mut command = match &self.hosts {
             None => Command::new(line[0]),
-            Some(hosts) => {
-                // A mount of its own, in a namespace of its own: the machine's file is as it was.
-                let mut command = Command::new("unshare");
-                command.args([
-                    "--map-root-user",
-                    "--mount",
-                    "sh",
-                    "-c",
-                    r#"mount --bind "$0" /etc/hosts && exec "$@""#,
-                ]);
-                command.arg(hosts).arg(line[0]).env("HOSTS", "/etc/hosts");
-                command
-            }
+            Some(hosts) => with_hosts(hosts, line[0]),
         };
         command.env_clear().envs(["PATH", "HOME"].map(|name| (name, std::env::var_os(name).unwrap_or_default())));
         command.envs(self.variables.iter().map(|name| (*name, self.program.variable(name))));
