@@ -2,6 +2,7 @@
 //! when, and that nobody is forgotten.
 
 mod bounds;
+mod left;
 mod lives;
 mod neighbours;
 mod release;
@@ -59,18 +60,19 @@ fn is_too_many(answer: &Answer) {
 
 /// The gauge counts a moment before a request has its place: the sandbox itself must say so.
 async fn holds(proxy: &Proxy, sandbox: &str, held: usize) {
-    is(proxy, sandbox, |view| view["held"] == held).await;
+    is(proxy.admin, sandbox, |view| view["held"] == held).await;
 }
 
 /// Its lookup is over: the wake is under way, or waits for its turn.
 async fn is_being_woken(proxy: &Proxy, sandbox: &str) {
-    is(proxy, sandbox, |view| view["state"] == "resuming").await;
+    is(proxy.admin, sandbox, |view| view["state"] == "resuming").await;
 }
 
-async fn is(proxy: &Proxy, sandbox: &str, so: impl Fn(&serde_json::Value) -> bool) {
+/// What the proxy with this admin listener tells of the sandbox becomes so.
+async fn is(admin: SocketAddr, sandbox: &str, so: impl Fn(&serde_json::Value) -> bool) {
     let path = format!("/sandboxes/{sandbox}");
     eventually(&format!("{sandbox} is so"), async || {
-        let view = get(proxy.admin, &path).await;
+        let view = get(admin, &path).await;
         view.status == 200 && so(&view.json())
     })
     .await;
