@@ -27,6 +27,7 @@ const KEPT: &[(&str, u16, &str, Fields<'static>)] = &[
     ("GET", 8000, "/", &[("user-agent", "Mozilla/5.0 (compatible; uptimerobot/2.0)")]),
     ("GET", 8000, "/", &[("user-agent", "some-bot/1")]),
     ("GET", 8000, "/", &[("user-agent", "some-bot/1"), ("connection", "user-agent")]),
+    ("GET", 8000, "/", &[("user-agent", "curl/8.5.0"), ("user-agent", "some-bot/1")]),
 ];
 /// And what they do not.
 const WAKES: &[(&str, u16, &str, Fields<'static>)] = &[
