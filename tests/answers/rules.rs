@@ -130,6 +130,35 @@ async fn what_may_not_wake_joins_a_wake_that_another_started() {
     world.proxy.is_idle().await;
 }
 
+/// Nobody knew yet that there is something to be woken.
+#[tokio::test]
+async fn what_may_not_wake_joins_whoever_waited_for_the_same_lookup() {
+    let world = World::new("").await;
+    for at in 0..5 {
+        let (looked, gate) = (Gate::closed(), Gate::closed());
+        let sandbox = world.control.sandbox(&format!("s{at}"));
+        sandbox.paused("127.0.0.1").looks_up([Step::Truly.after(&looked)]).wakes([Step::Truly.after(&gate)]);
+        let (address, mut waiting) = (world.proxy.address, JoinSet::new());
+        // They are first in every respect.
+        for held in 1..=11 {
+            let wish = if held == 11 { "wait=30" } else { "never" };
+            let request = request("GET", 8000, &format!("s{at}"), "/").header("x-sandbox-wake", wish);
+            let request = request.body(bytes("")).expect("a request");
+            waiting.spawn(async move { (wish, send(address, request).await) });
+            world.proxy.metric_becomes("client_proxy_held_requests", f64::from(held)).await;
+        }
+        looked.open();
+        sandbox.connects_become(1).await;
+        world.proxy.metric_becomes("client_proxy_held_requests", 11.0).await;
+        gate.open();
+        for (wish, answer) in waiting.join_all().await {
+            assert_eq!((answer.status.as_u16(), answer.text()), (200, "hello".into()), "{wish}");
+        }
+        assert_eq!((sandbox.lookups(), sandbox.connects()), (1, 1));
+    }
+    world.proxy.is_idle().await;
+}
+
 #[tokio::test]
 async fn a_wake_that_fails_is_not_tried_again_by_those_who_may_not_wake() {
     let world = World::new("").await;
