@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
-    asking::{BOTH, Over, bytes, get, messages, outcome},
+    asking::{BOTH, Over, forget, get, messages, outcome},
     envd::{Cut, Envd},
     reader::{CONNECT, Client},
     support::{
         PATIENCE, Proxy, Raw,
         control_plane::{ControlPlane, Gate, Step},
-        nodes_at, send,
+        nodes_at,
         wire::Node,
     },
 };
@@ -102,8 +102,7 @@ async fn where_no_more_may_be_held_a_stream_that_is_cut_still_ends_in_the_error(
         let taken = if bound == "max_held_per_sandbox" { "abc" } else { "other" };
         sandbox.paused("127.0.0.1");
         control.sandbox(taken).paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
-        let forget = http::Request::delete(format!("/sandboxes/{taken}")).header("host", "admin");
-        send(proxy.admin, forget.body(bytes("")).expect("a request")).await;
+        forget(&proxy, taken).await;
         let held = async {
             let answer = get(&proxy, taken, &[]).await;
             assert_eq!(outcome(&answer), (502, "sandbox_not_found; reason=unknown"), "{answer:?}");

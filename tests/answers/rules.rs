@@ -4,11 +4,11 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::{
-    asking::{BOTH, Fields, Over, ask, bytes, get, outcome},
+    asking::{BOTH, Fields, Over, ask, bytes, forget, get, outcome, with},
     support::{
         DIRECT, Proxy, Server, World, answer,
         control_plane::{ControlPlane, Gate, Step},
-        eventually, request, send,
+        eventually, send,
     },
 };
 
@@ -108,10 +108,7 @@ async fn what_may_not_wake_joins_a_wake_that_another_started() {
         let sandbox = world.control.sandbox(id);
         sandbox.paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
         let with = |token: &'static str, more: Fields<'static>| {
-            let mut request = request("GET", 8000, id, "/");
-            for (name, value) in more {
-                request = request.header(*name, *value);
-            }
+            let request = with(("GET", 8000, id, "/"), more);
             let request = if token.is_empty() { request } else { request.header("e2b-traffic-access-token", token) };
             send(world.proxy.address, request.body(bytes("")).expect("a request"))
         };
@@ -142,7 +139,7 @@ async fn what_may_not_wake_joins_whoever_waited_for_the_same_lookup() {
         // They are first in every respect.
         for held in 1..=11 {
             let wish = if held == 11 { "wait=30" } else { "never" };
-            let request = request("GET", 8000, &format!("s{at}"), "/").header("x-sandbox-wake", wish);
+            let request = with(("GET", 8000, &format!("s{at}"), "/"), &[("x-sandbox-wake", wish)]);
             let request = request.body(bytes("")).expect("a request");
             waiting.spawn(async move { (wish, send(address, request).await) });
             world.proxy.metric_becomes("client_proxy_held_requests", f64::from(held)).await;
@@ -209,8 +206,7 @@ async fn a_frozen_sandbox_is_not_woken_by_what_may_not_and_served_when_another_w
     assert_eq!(sandbox.connects(), 0);
 
     sandbox.running("127.0.0.1");
-    let forget = http::Request::delete("/sandboxes/abc").header("host", "admin").body(bytes("")).expect("a request");
-    send(proxy.admin, forget).await;
+    forget(&proxy, "abc").await;
     sandbox.wakes([Step::Truly.doing(move || thaw.open())]);
     let pausing = async {
         eventually("the application has both", async || app.requests() == 3).await;
