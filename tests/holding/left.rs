@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use crate::{
-    BALANCERS, ONE, OTHER, ask, begin, is,
+    BALANCERS, ONE, OTHER, ask, begin,
     support::{
         REMEMBER, Server, answer,
         binary::Binary,
         control_plane::{ControlPlane, Gate, Step},
-        eventually, nodes_at,
+        eventually, nodes_at, view_becomes,
     },
 };
 
@@ -25,12 +25,15 @@ async fn a_wake_that_was_asked_for_and_that_all_have_left_ended_as_the_control_p
         crowd.push(begin(proxy.address, ONE, "abc").await);
     }
     sandbox.connects_become(1).await;
-    is(proxy.admin, "abc", |view| view["held"] == 3).await;
+    view_becomes(proxy.admin, "abc", |view| view["held"] == 3).await;
     drop(crowd);
-    is(proxy.admin, "abc", |view| view["held"] == 0).await;
+    view_becomes(proxy.admin, "abc", |view| view["held"] == 0).await;
     gate.open();
     // Nobody is there to be asked for again.
-    is(proxy.admin, "abc", |view| view["state"] == "asleep" && view["lastWake"]["outcome"] == "transitioning").await;
+    view_becomes(proxy.admin, "abc", |view| {
+        view["state"] == "asleep" && view["lastWake"]["outcome"] == "transitioning"
+    })
+    .await;
     assert_eq!(sandbox.connects(), 1);
     let told = || proxy.log().into_iter().find(|line| line["target"] == "wake");
     eventually("the one line per wake", async || told().is_some()).await;

@@ -89,7 +89,7 @@ impl Crowd {
     }
 
     /// All are still there, and are answered now.
-    async fn is_let_go(mut self, stage: &Stage) {
+    async fn let_go(mut self, stage: &Stage) {
         stage.held_become(CROWD).await;
         assert!(self.waiting.try_join_next().is_none(), "none was answered before");
         self.gate.open();
@@ -135,8 +135,10 @@ async fn asked(stage: &Stage, round: &str) -> Came {
     let (found, woken) = (strangers("found"), strangers("woken"));
     let sandboxes = |ids: &[String]| -> Vec<Sandbox> { ids.iter().map(|id| stage.control.sandbox(id)).collect() };
     let (to_find, to_wake) = (sandboxes(&found), sandboxes(&woken));
-    to_find.iter().for_each(|sandbox| drop(sandbox.running("127.0.0.1").clone()));
-    to_wake.iter().for_each(|sandbox| drop(sandbox.paused("127.0.0.1").always_wakes(Step::Truly).clone()));
+    for (find, wake) in to_find.iter().zip(&to_wake) {
+        find.running("127.0.0.1");
+        wake.paused("127.0.0.1").always_wakes(Step::Truly);
+    }
     let running = stage.control.sandbox("running");
     let before = (stage.node.requests(), running.lookups());
     let http1 = join_all((0..CONNECTIONS).map(|_| one_by_one(stage, "running", REQUESTS)));
@@ -178,7 +180,7 @@ async fn while_two_thousand_are_held_as_many_requests_of_others_are_answered_as_
         let id = format!("asleep{hanging:?}").to_lowercase();
         let crowd = Crowd::gather(&stage, &id, hanging).await;
         assert_eq!(asked(&stage, &id).await, all, "{hanging:?}");
-        crowd.is_let_go(&stage).await;
+        crowd.let_go(&stage).await;
     }
 }
 
@@ -197,7 +199,7 @@ async fn work(stage: &Stage) -> Duration {
     for _ in 0..TIMES {
         let before = stage.proxy.work();
         assert_eq!(one_by_one(stage, "running", MEASURED).await, MEASURED);
-        least = least.min(stage.proxy.work() - before);
+        least = least.min(stage.proxy.work().saturating_sub(before));
     }
     least
 }
@@ -215,7 +217,7 @@ async fn while_two_thousand_are_held_a_request_of_another_takes_no_more_work() {
             let id = format!("asleep{hanging:?}{round}").to_lowercase();
             let crowd = Crowd::gather(&stage, &id, hanging).await;
             with = with.min(work(&stage).await);
-            crowd.is_let_go(&stage).await;
+            crowd.let_go(&stage).await;
             let more = with.as_secs_f64() / without.as_secs_f64();
             println!("{hanging:?}: {MEASURED} requests take {with:?} of work instead of {without:?}: {more:.3}");
             if more < MORE {
