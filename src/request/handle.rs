@@ -212,7 +212,7 @@ fn tell(failure: &Failure, context: &Context, status: StatusCode, quiet: &Quiet)
     }
 }
 
-/// Repeated, it is one list (RFC 9110 §5.3): whoever is named in it is ignored.
+/// Repeated, it is one list (RFC 9110 §5.3): a rule may mean any of its lines.
 fn user_agent(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut lines = headers.get_all(USER_AGENT).iter();
     let first = lines.next()?;
