@@ -17,6 +17,7 @@ mod coding;
 mod http2;
 mod marks;
 mod proxy_status;
+mod rpc;
 #[cfg(test)]
 mod tests;
 mod trailers;
@@ -27,6 +28,7 @@ pub(crate) use self::{
     http2::http2,
     marks::Marks,
     proxy_status::{OUR_NAME, PROXY_STATUS},
+    rpc::Rpc,
     trailers::clean_trailers,
     upgrade::{Disagreement, UnknownProtocol, Upgrade},
 };

@@ -11,7 +11,7 @@ use http::{
 };
 use hyper::ext::Protocol;
 
-use crate::forward::headers::Marks;
+use crate::forward::headers::{Marks, Rpc};
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +60,8 @@ const REQUESTED_WITH: HeaderName = HeaderName::from_static("x-requested-with");
 impl Caller {
     /// `None`: somebody who reads JSON, and is no page.
     pub(crate) fn of(head: &Parts, marks: Marks) -> Option<Box<Self>> {
-        if marks.is_of_a_program() && head.version != Version::HTTP_10 && head.method != Method::CONNECT {
+        let plain = marks.is_of_a_program() && head.version != Version::HTTP_10 && head.method != Method::CONNECT;
+        if plain && !is_connect_get(head) {
             // Most are, and nothing is looked up.
             return None;
         }
@@ -96,6 +97,15 @@ impl Medium {
         if is_upgrade(head) {
             return Self::Json;
         }
+        match Self::of_plain(head, marks) {
+            Self::Json if is_connect_get(head) => Self::Connect,
+            medium => medium,
+        }
+    }
+
+    /// The rest of it: of what is neither a call nor an upgrade by its fields.
+    fn of_plain(head: &Parts, marks: Marks) -> Self {
+        let headers = &head.headers;
         let of_browser = marks.is_of_browser();
         if of_browser && headers.contains_key(REQUESTED_WITH) {
             return Self::Json;
@@ -117,17 +127,21 @@ impl Medium {
 
 fn rpc(headers: &HeaderMap) -> Option<Medium> {
     let content_type = headers.get(CONTENT_TYPE)?;
-    let begins = |with: &str| {
-        let head = content_type.as_bytes().get(..with.len());
-        head.is_some_and(|head| head.eq_ignore_ascii_case(with.as_bytes()))
-    };
-    if begins("application/grpc") {
-        return Some(Medium::Grpc(content_type.clone()));
+    match Rpc::named_by(content_type.as_bytes()) {
+        Some(Rpc::Grpc | Rpc::GrpcWeb) => Some(Medium::Grpc(content_type.clone())),
+        Some(Rpc::ConnectStream) => Some(Medium::ConnectStream(content_type.clone())),
+        None => headers.contains_key(CONNECT_VERSION).then_some(Medium::Connect),
     }
-    if begins("application/connect+") {
-        return Some(Medium::ConnectStream(content_type.clone()));
-    }
-    headers.contains_key(CONNECT_VERSION).then_some(Medium::Connect)
+}
+
+/// A Connect call by GET, which needs no field, and may be opened by a person as well ("Connect Protocol Reference",
+/// Unary-Get-Request). Without its version it could be anything.
+fn is_connect_get(head: &Parts) -> bool {
+    matches!(head.method, Method::GET | Method::HEAD)
+        && head.uri.query().is_some_and(|query| {
+            let has = |begin: &str| query.split('&').any(|pair| pair.starts_with(begin));
+            query.split('&').any(|pair| pair == "connect=v1") && has("encoding=") && has("message=")
+        })
 }
 
 /// `h2c` is only another version of the same (RFC 9113 §3.1): whoever asks for it reads what all read.

@@ -19,7 +19,7 @@ use http::{
 use http_body::{Body, Frame};
 
 use super::respond::end_of_stream;
-use crate::forward::{Download, DownloadError};
+use crate::forward::{Download, DownloadError, headers::Rpc};
 
 #[cfg(test)]
 mod tests;
@@ -74,9 +74,8 @@ const KEEP: usize = 64 * 1024;
 impl ConnectStream {
     /// Whether an answer of envd's is one: its end is where it says so, and no number of bytes was promised.
     pub(crate) fn is_one(headers: &HeaderMap) -> bool {
-        const CONNECT: &[u8] = b"application/connect+";
-        let head = headers.get(CONTENT_TYPE).and_then(|value| value.as_bytes().get(..CONNECT.len()));
-        head.is_some_and(|head| head.eq_ignore_ascii_case(CONNECT)) && !headers.contains_key(CONTENT_LENGTH)
+        let named = headers.get(CONTENT_TYPE).and_then(|value| Rpc::named_by(value.as_bytes()));
+        named == Some(Rpc::ConnectStream) && !headers.contains_key(CONTENT_LENGTH)
     }
 
     pub(crate) fn new(download: Box<Download>, look: Look) -> Self {

@@ -80,7 +80,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         context: &mut Context,
     ) -> Result<Errand<C, R>, Failure> {
         // Before the head is put right: the client's Connection may nominate these.
-        let user_agent = marks.has_user_agent().then(|| head.headers.get(USER_AGENT).cloned()).flatten();
+        let user_agent = marks.has_user_agent().then(|| user_agent(&head.headers)).flatten();
         headers::one_coding(&head.headers, marks)?;
         let upgrade = Upgrade::wanted(&mut head, marks, !upload.is_empty())?.map(Box::new);
         let (target, credentials) = self.meant(&mut head, marks, peer, upgrade.as_deref(), context)?;
@@ -214,6 +214,17 @@ fn tell(failure: &Failure, context: &Context, status: StatusCode, quiet: &Quiet)
             tracing::debug!(request_id, sandbox, code, %status, error = %failure, "the control plane failed");
         }
     }
+}
+
+/// Repeated, it is one list (RFC 9110 §5.3): a rule may mean any of its lines.
+fn user_agent(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut lines = headers.get_all(USER_AGENT).iter();
+    let first = lines.next()?;
+    if lines.next().is_none() {
+        return Some(first.clone());
+    }
+    let all: Vec<&[u8]> = headers.get_all(USER_AGENT).iter().map(HeaderValue::as_bytes).collect();
+    HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
 }
 
 fn credentials(headers: &HeaderMap, marks: Marks, target: &Target) -> Credentials {

@@ -53,7 +53,7 @@ struct State {
 /// Whether a flight that waits for its turn goes on, and in whose queues it stands.
 #[derive(Default)]
 struct Kept {
-    /// How many wait who may wake.
+    /// How many wait who may wake, or may when a lookup has ended.
     wanting: usize,
     /// Somebody was told of it, and is to find it done.
     promise: Option<Promise>,
@@ -202,8 +202,13 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         if self.wanting {
             let state = self.state.borrow();
-            state.kept().wanting -= 1;
+            let mut kept = state.kept();
+            kept.wanting -= 1;
             state.changed.notify_one();
+            if kept.wanting == 0 {
+                // Also those who let others go first.
+                state.changed.notify_waiters();
+            }
         }
     }
 }
@@ -240,17 +245,18 @@ impl Ticket {
         self
     }
 
-    /// It may wake: the wake is for it, too, and its client's turn is as good as that of whoever caused it. To be
-    /// called before the flight is sent off.
+    /// It may wake: the wake is for it, too, and its client's turn is as good as that of whoever caused it; after a
+    /// lookup it goes first. To be called before the flight is sent off.
     pub(crate) fn want(&mut self, client: ClientNet) {
-        if !self.own || self.wanting {
+        // Not for a wake of others' credentials.
+        if self.wanting || (self.for_wake && !self.own) {
             return;
         }
         self.wanting = true;
         let state = self.state.borrow();
         let mut kept = state.kept();
         kept.wanting += 1;
-        if !kept.asked && kept.clients.len() < MAX_QUEUES && !kept.clients.contains(&client) {
+        if self.own && !kept.asked && kept.clients.len() < MAX_QUEUES && !kept.clients.contains(&client) {
             kept.clients.push(client);
             state.joined.notify_one();
         }
@@ -276,9 +282,24 @@ impl Ticket {
         }
     }
 
+    /// Once it has landed: waits, but not beyond `deadline`, until those have asked again who may wake.
+    pub(crate) async fn let_others_first(&self, deadline: Instant) {
+        let changed = self.state.borrow().changed.clone();
+        loop {
+            let change = changed.notified();
+            let first = {
+                let state = self.state.borrow();
+                matches!(state.signal, Signal::Landed(_)) && state.kept().wanting > 0
+            };
+            if !first || timeout_at(deadline, change).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Its request was told of the flight, which goes on without it for a while. `None`: too much was promised already.
     pub(crate) fn promise(&self, promise: Option<Promise>) {
-        if !self.wanting {
+        if !(self.own && self.wanting) {
             return;
         }
         let state = self.state.borrow();

@@ -186,6 +186,10 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
                         if ending == Ending::Woken && self.let_through(ticket, until).await && early {
                             break Err(Unresolved::Waking);
                         }
+                        if !ask.wakes && !ticket.for_wake {
+                            // What it may not start it may join.
+                            ticket.let_others_first(until).await;
+                        }
                     }
                     Rung::TooLate => break Err(self.too_late(ticket, hold, early)),
                 }

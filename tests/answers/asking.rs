@@ -1,13 +1,13 @@
 //! One request in either version of HTTP, and what its answer must be in the caller's medium.
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, request::Builder};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::support::{
     Answer, Proxy,
-    http2::{Http2, full},
+    http2::{AnyBody, Http2, full},
     request, send,
 };
 
@@ -24,23 +24,20 @@ pub(crate) type Fields<'a> = &'a [(&'a str, &'a str)];
 
 /// A request for the sandbox's port with these fields, without a body.
 pub(crate) async fn ask(proxy: &Proxy, over: Over, line: (&str, u16, &str, &str), fields: Fields<'_>) -> Answer {
-    let (method, port, sandbox, path) = line;
-    let mut request = request(method, port, sandbox, path);
-    for (name, value) in fields {
-        request = request.header(*name, *value);
-    }
+    let (_, port, sandbox, path) = line;
+    let request = with(line, fields);
     match over {
         Over::Http1 => send(proxy.address, request.body(Full::default()).expect("a request")).await,
         Over::Http2 => Http2::connect(proxy.address).await.send(by_http2(request, port, sandbox, path)).await,
     }
 }
 
-fn by_http2(
-    request: http::request::Builder,
-    port: u16,
-    sandbox: &str,
-    path: &str,
-) -> Request<crate::support::http2::AnyBody> {
+/// The same, not yet sent.
+pub(crate) fn with((method, port, sandbox, path): (&str, u16, &str, &str), fields: Fields<'_>) -> Builder {
+    fields.iter().fold(request(method, port, sandbox, path), |request, (name, value)| request.header(*name, *value))
+}
+
+fn by_http2(request: Builder, port: u16, sandbox: &str, path: &str) -> Request<AnyBody> {
     let mut request = request.body(full("")).expect("a request");
     request.headers_mut().remove("host");
     *request.version_mut() = http::Version::HTTP_2;
@@ -156,6 +153,12 @@ pub(crate) fn messages(mut stream: &[u8]) -> Vec<(u8, Vec<u8>)> {
         stream = rest;
     }
     messages
+}
+
+/// Makes the proxy ask again for the sandbox.
+pub(crate) async fn forget(proxy: &Proxy, sandbox: &str) {
+    let request = Request::delete(format!("/sandboxes/{sandbox}")).header("host", "admin");
+    send(proxy.admin, request.body(bytes("")).expect("a request")).await;
 }
 
 /// Bytes as a body.

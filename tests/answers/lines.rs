@@ -1,25 +1,19 @@
 //! What the real program writes of its own answers, and how its rules change while it runs.
 
-use http_body_util::Full;
 use serde_json::json;
 
 use crate::{
-    asking::{Fields, outcome},
+    asking::{Fields, bytes, outcome, with},
     support::{
         Answer, Server, answer,
         binary::Binary,
         control_plane::{ControlPlane, Step},
-        count, eventually, get, nodes_at, request, send,
+        count, eventually, get, nodes_at, send,
     },
 };
 
 async fn ask(proxy: &Binary, line: (&str, u16, &str, &str), fields: Fields<'_>) -> Answer {
-    let (method, port, sandbox, path) = line;
-    let mut request = request(method, port, sandbox, path);
-    for (name, value) in fields {
-        request = request.header(*name, *value);
-    }
-    send(proxy.address, request.body(Full::default()).expect("a request")).await
+    send(proxy.address, with(line, fields).body(bytes("")).expect("a request")).await
 }
 
 #[tokio::test]

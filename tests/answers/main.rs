@@ -4,6 +4,7 @@ mod allowance;
 mod asking;
 mod cors;
 mod cuts;
+mod ends;
 mod envd;
 #[path = "../support/frames.rs"]
 mod frames;

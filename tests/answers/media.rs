@@ -44,6 +44,7 @@ const ROWS: &[Row] = &[
     ("POST", &[("content-type", "application/grpc+proto")], Medium::Grpc("application/grpc+proto")),
     ("POST", &[("content-type", "application/grpc-web+proto")], Medium::Grpc("application/grpc-web+proto")),
     ("POST", &[("content-type", "application/grpc"), ("sec-fetch-mode", "navigate")], Medium::Grpc(GRPC)),
+    ("POST", &[("content-type", "application/grpcfoo")], Medium::Json),
     ("POST", &[("content-type", STREAM), ("connect-protocol-version", "1")], Medium::Stream(STREAM)),
     ("POST", &[("content-type", "application/connect+json")], Medium::Stream("application/connect+json")),
     ("POST", &[("content-type", "application/proto"), ("connect-protocol-version", "1")], Medium::Connect),
@@ -74,6 +75,26 @@ async fn each_caller_reads_what_it_can_read_whatever_failed() {
             DOWN.is(&ask(&world.proxy, over, (method, 49983, "bad", "/"), fields).await, *medium);
             NO_PORT.is(&ask(&world.proxy, over, (method, 0, "abc", "/"), fields).await, *medium);
         }
+    }
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn a_connect_call_by_get_reads_what_others_of_its_protocol_read_and_a_person_the_page() {
+    let world = world().await;
+    let path = "/a.B/C?connect=v1&encoding=json&message=%7B%7D";
+    for over in BOTH {
+        for (fields, medium) in [
+            (&[][..], Medium::Connect),
+            (&[("sec-fetch-mode", "cors"), ("origin", "https://a.test")], Medium::Connect),
+            (&[("sec-fetch-mode", "navigate")], Medium::Page),
+            (&[("accept", "text/html,*/*;q=0.8")], Medium::Page),
+        ] {
+            let asleep = [fields, &[("x-sandbox-wake", "never")]].concat();
+            ASLEEP.is(&ask(&world.proxy, over, ("GET", 8000, "abc", path), &asleep).await, medium);
+            DOWN.is(&ask(&world.proxy, over, ("GET", 49983, "bad", path), fields).await, medium);
+        }
+        DOWN.is(&ask(&world.proxy, over, ("GET", 8000, "bad", "/?connect=v1&encoding=json"), &[]).await, Medium::Json);
     }
     world.proxy.is_idle().await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::{
-    asking::{BOTH, Fields, Over, ask, outcome},
+    asking::{BOTH, Fields, Over, ask, get, outcome},
     support::{
         Answer, Proxy, World,
         control_plane::{Gate, Step},
@@ -72,18 +72,40 @@ async fn the_page_comes_also_where_the_wake_waits_for_its_turn_and_goes_on() {
     world.proxy.is_idle().await;
 }
 
-#[tokio::test]
-async fn by_default_a_navigation_is_held_like_all() {
-    let world = World::new("").await;
+/// A person's request is held until its sandbox is awake, whatever has happened meanwhile.
+async fn is_held(world: &World, method: &str, meanwhile: impl Future<Output = ()>) {
     let gate = Gate::closed();
     world.control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
     let later = async {
         world.proxy.metric_becomes("client_proxy_held_requests", 1.0).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        meanwhile.await;
         gate.open();
     };
-    let (answer, ()) = tokio::join!(navigate(&world.proxy, Over::Http1, "GET"), later);
+    let (answer, ()) = tokio::join!(navigate(&world.proxy, Over::Http1, method), later);
     assert_eq!((answer.status.as_u16(), answer.text()), (200, "hello".into()));
+    world.proxy.is_idle().await;
+}
+
+#[tokio::test]
+async fn by_default_a_navigation_is_held_like_all() {
+    let world = World::new("").await;
+    is_held(&world, "GET", async {
+        // It has waited longer than one that came later, and whose time is over.
+        let brief = get(&world.proxy, "abc", &[("x-sandbox-wake", "wait=0.3")]).await;
+        assert_eq!(outcome(&brief), (504, "hold_timeout"));
+    })
+    .await;
+}
+
+/// What loads itself again is not sent again: a form would be lost.
+#[tokio::test]
+async fn a_form_that_was_sent_is_held_like_all() {
+    let world = World::new("wake.page_after = \"50ms\"\n").await;
+    is_held(&world, "POST", async {
+        // By now the form has waited longer than a navigation may.
+        assert_eq!(outcome(&navigate(&world.proxy, Over::Http2, "GET").await), (503, "waking"));
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -107,21 +129,4 @@ async fn what_a_page_shows_is_only_text() {
     told.paused("127.0.0.1").wakes([Step::error(429, "<img src=x onerror=alert(1)> & more")]);
     let page = ask(&world.proxy, Over::Http1, ("GET", 8000, "full", "/"), NAVIGATION).await.text();
     assert!(page.contains("&lt;img src=x onerror=alert(1)&gt; &amp; more") && !page.contains("<img"), "{page}");
-}
-
-/// What loads itself again is not sent again: a form would be lost.
-#[tokio::test]
-async fn a_form_that_was_sent_is_held_like_all() {
-    let world = World::new("wake.page_after = \"50ms\"\n").await;
-    let gate = Gate::closed();
-    world.control.sandbox("abc").paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
-    let later = async {
-        world.proxy.metric_becomes("client_proxy_held_requests", 1.0).await;
-        // By now the form has waited longer than a navigation may.
-        assert_eq!(outcome(&navigate(&world.proxy, Over::Http2, "GET").await), (503, "waking"));
-        gate.open();
-    };
-    let (form, ()) = tokio::join!(navigate(&world.proxy, Over::Http1, "POST"), later);
-    assert_eq!((form.status.as_u16(), form.text()), (200, "hello".into()));
-    world.proxy.is_idle().await;
 }

@@ -4,11 +4,11 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::{
-    asking::{BOTH, Fields, Over, ask, bytes, get, outcome},
+    asking::{BOTH, Fields, Over, ask, bytes, forget, get, outcome, with},
     support::{
         DIRECT, Proxy, Server, World, answer,
         control_plane::{ControlPlane, Gate, Step},
-        eventually, request, send,
+        eventually, send,
     },
 };
 
@@ -27,6 +27,7 @@ const KEPT: &[(&str, u16, &str, Fields<'static>)] = &[
     ("GET", 8000, "/", &[("user-agent", "Mozilla/5.0 (compatible; uptimerobot/2.0)")]),
     ("GET", 8000, "/", &[("user-agent", "some-bot/1")]),
     ("GET", 8000, "/", &[("user-agent", "some-bot/1"), ("connection", "user-agent")]),
+    ("GET", 8000, "/", &[("user-agent", "curl/8.5.0"), ("user-agent", "some-bot/1")]),
 ];
 /// And what they do not.
 const WAKES: &[(&str, u16, &str, Fields<'static>)] = &[
@@ -107,10 +108,7 @@ async fn what_may_not_wake_joins_a_wake_that_another_started() {
         let sandbox = world.control.sandbox(id);
         sandbox.paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
         let with = |token: &'static str, more: Fields<'static>| {
-            let mut request = request("GET", 8000, id, "/");
-            for (name, value) in more {
-                request = request.header(*name, *value);
-            }
+            let request = with(("GET", 8000, id, "/"), more);
             let request = if token.is_empty() { request } else { request.header("e2b-traffic-access-token", token) };
             send(world.proxy.address, request.body(bytes("")).expect("a request"))
         };
@@ -125,6 +123,35 @@ async fn what_may_not_wake_joins_a_wake_that_another_started() {
         for answer in waiting.join_all().await {
             assert_eq!((answer.status.as_u16(), sandbox.connects()), (200, 1), "{id}: {answer:?}");
         }
+    }
+    world.proxy.is_idle().await;
+}
+
+/// Nobody knew yet that there is something to be woken.
+#[tokio::test]
+async fn what_may_not_wake_joins_whoever_waited_for_the_same_lookup() {
+    let world = World::new("").await;
+    for at in 0..5 {
+        let (looked, gate) = (Gate::closed(), Gate::closed());
+        let sandbox = world.control.sandbox(&format!("s{at}"));
+        sandbox.paused("127.0.0.1").looks_up([Step::Truly.after(&looked)]).wakes([Step::Truly.after(&gate)]);
+        let (address, mut waiting) = (world.proxy.address, JoinSet::new());
+        // They are first in every respect.
+        for held in 1..=11 {
+            let wish = if held == 11 { "wait=30" } else { "never" };
+            let request = with(("GET", 8000, &format!("s{at}"), "/"), &[("x-sandbox-wake", wish)]);
+            let request = request.body(bytes("")).expect("a request");
+            waiting.spawn(async move { (wish, send(address, request).await) });
+            world.proxy.metric_becomes("client_proxy_held_requests", f64::from(held)).await;
+        }
+        looked.open();
+        sandbox.connects_become(1).await;
+        world.proxy.metric_becomes("client_proxy_held_requests", 11.0).await;
+        gate.open();
+        for (wish, answer) in waiting.join_all().await {
+            assert_eq!((answer.status.as_u16(), answer.text()), (200, "hello".into()), "{wish}");
+        }
+        assert_eq!((sandbox.lookups(), sandbox.connects()), (1, 1));
     }
     world.proxy.is_idle().await;
 }
@@ -179,8 +206,7 @@ async fn a_frozen_sandbox_is_not_woken_by_what_may_not_and_served_when_another_w
     assert_eq!(sandbox.connects(), 0);
 
     sandbox.running("127.0.0.1");
-    let forget = http::Request::delete("/sandboxes/abc").header("host", "admin").body(bytes("")).expect("a request");
-    send(proxy.admin, forget).await;
+    forget(&proxy, "abc").await;
     sandbox.wakes([Step::Truly.doing(move || thaw.open())]);
     let pausing = async {
         eventually("the application has both", async || app.requests() == 3).await;

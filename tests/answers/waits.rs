@@ -6,9 +6,9 @@ use http_body_util::Full;
 use tokio::time::Instant;
 
 use crate::{
-    asking::{BOTH, Over, ask, get, outcome},
+    asking::{BOTH, Fields, Over, ask, get, outcome},
     support::{
-        DIRECT, Proxy, Server, World,
+        Answer, DIRECT, Proxy, Server, World,
         control_plane::{ControlPlane, Gate, Step},
         eventually,
         http2::{Http2, connect},
@@ -18,15 +18,15 @@ use crate::{
 
 const ASYNC: &[(&str, &str)] = &[("x-sandbox-wake", "async")];
 
-/// What the state demands, as soon as a busy catalog says it: not at once.
-fn slowly() -> Step {
+/// Asks for a sandbox that a busy catalog tells of only when the request already waits.
+async fn ask_while_it_is_looked_for(world: &World, over: Over, sandbox: &str, fields: Fields<'_>) -> Answer {
     let gate = Gate::closed();
-    let later = gate.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        later.open();
-    });
-    Step::Truly.after(&gate)
+    world.control.sandbox(sandbox).always_looks_up(Step::Truly.after(&gate));
+    let found = async {
+        world.proxy.metric_becomes("client_proxy_held_requests", 1.0).await;
+        gate.open();
+    };
+    tokio::join!(ask(&world.proxy, over, ("GET", 8000, sandbox, "/"), fields), found).0
 }
 
 /// Asks again until the sandbox answers.
@@ -137,9 +137,9 @@ async fn each_way_to_say_how_long_shortens_the_hold_and_the_wake_goes_on() {
             let id = format!("s{at}{}", u8::from(over == Over::Http2));
             let gate = Gate::closed();
             let sandbox = world.control.sandbox(&id);
-            sandbox.paused("127.0.0.1").always_looks_up(slowly()).wakes([Step::Truly.after(&gate)]);
+            sandbox.paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
             let asked = Instant::now();
-            let answer = ask(&world.proxy, over, ("GET", 8000, &id, "/"), &[(name, value)]).await;
+            let answer = ask_while_it_is_looked_for(&world, over, &id, &[(name, value)]).await;
             let took = asked.elapsed();
             assert_eq!(outcome(&answer), (504, "hold_timeout"), "{name}: {value}");
             assert!(answer.headers.contains_key("retry-after"));
@@ -150,8 +150,8 @@ async fn each_way_to_say_how_long_shortens_the_hold_and_the_wake_goes_on() {
             assert_eq!(get(&world.proxy, &id, &[]).await.status, 200);
             // What runs is served, whatever it says, also when it has to be looked for.
             let running = format!("r{id}");
-            world.control.sandbox(&running).running("127.0.0.1").always_looks_up(slowly());
-            let answer = ask(&world.proxy, over, ("GET", 8000, &running, "/"), &[(name, value)]).await;
+            world.control.sandbox(&running).running("127.0.0.1");
+            let answer = ask_while_it_is_looked_for(&world, over, &running, &[(name, value)]).await;
             assert_eq!((answer.status.as_u16(), answer.text()), (200, "hello".into()), "{name}: {value}");
         }
     }
@@ -219,6 +219,7 @@ async fn retry_after_follows_what_wakes_took_lately() {
         sandbox.paused("127.0.0.1").wakes([Step::Truly.after(&gate)]);
         let later = async {
             sandbox.connects_become(1).await;
+            // How long it takes is what the proxy is to learn.
             tokio::time::sleep(Duration::from_millis(4500)).await;
             gate.open();
         };

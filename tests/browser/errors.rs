@@ -148,6 +148,7 @@ async fn the_waking_page_becomes_the_sandboxs_own_by_itself() {
     let fetched = "client_proxy_requests_total{origin=\"proxy\",status=\"503\",error=\"waking\"}";
     crate::support::eventually("it came again", async || proxy.count(fetched).await >= 2).await;
     gate.open();
+    // It comes again after seconds, and a browser that loads a page tells nobody when it shows it: it is asked.
     let started = tokio::time::Instant::now();
     while tab.evaluate("document.title").await != "Its own" {
         assert!(started.elapsed() < crate::LIMIT, "it never became the sandbox's");

@@ -18,8 +18,13 @@ fn request(fields: &str) -> String {
 #[tokio::test]
 async fn who_is_asked_in_which_protocol() {
     let grpc = ["application/grpc", "application/grpc+proto", "Application/gRPC; x=1"];
-    let others =
-        ["application/grpc-web", "application/grpc-web-text+proto", "application/json", "text/application/grpc"];
+    let others = [
+        "application/grpc-web",
+        "application/grpc-web-text+proto",
+        "application/grpcfoo",
+        "application/json",
+        "text/application/grpc",
+    ];
     let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n";
     for (protocol, grpc_is_http2, others_are) in [("auto", true, false), ("http1", false, false), ("h2c", true, true)] {
         let node = Node::start().await;
@@ -40,7 +45,7 @@ async fn who_is_asked_in_which_protocol() {
                     // It ends here, so that none is pooled. Over HTTP/2 nothing was sent yet.
                     drop(upstream);
                     // Callers of gRPC and gRPC-Web read another field.
-                    let is_grpc = content_type.to_ascii_lowercase().starts_with("application/grpc");
+                    let is_grpc = grpc.contains(&content_type) || content_type.starts_with("application/grpc-web");
                     let status = if is_grpc {
                         200
                     } else if is_http2 && is_node {

@@ -2,6 +2,7 @@
 //! when, and that nobody is forgotten.
 
 mod bounds;
+mod left;
 mod lives;
 mod neighbours;
 mod release;
@@ -12,7 +13,7 @@ mod turns;
 use std::{future::Future, net::SocketAddr};
 
 use http_body_util::Full;
-use support::{Answer, Proxy, REMEMBER, Raw, World, eventually, get, request, send};
+use support::{Answer, Proxy, REMEMBER, Raw, World, request, send, statuses, view_becomes};
 use tokio::task::JoinSet;
 
 const HELD: &str = "client_proxy_held_requests";
@@ -48,10 +49,6 @@ async fn begin(proxy: SocketAddr, client: &str, sandbox: &str) -> Raw {
     raw
 }
 
-async fn statuses(crowd: JoinSet<Answer>) -> Vec<u16> {
-    crowd.join_all().await.iter().map(|answer| answer.status.as_u16()).collect()
-}
-
 fn is_too_many(answer: &Answer) {
     assert_eq!((answer.status.as_u16(), &*answer.error()), (503, "too_many_held"));
     assert!(!answer.header("retry-after").is_empty());
@@ -59,19 +56,10 @@ fn is_too_many(answer: &Answer) {
 
 /// The gauge counts a moment before a request has its place: the sandbox itself must say so.
 async fn holds(proxy: &Proxy, sandbox: &str, held: usize) {
-    is(proxy, sandbox, |view| view["held"] == held).await;
+    view_becomes(proxy.admin, sandbox, |view| view["held"] == held).await;
 }
 
 /// Its lookup is over: the wake is under way, or waits for its turn.
 async fn is_being_woken(proxy: &Proxy, sandbox: &str) {
-    is(proxy, sandbox, |view| view["state"] == "resuming").await;
-}
-
-async fn is(proxy: &Proxy, sandbox: &str, so: impl Fn(&serde_json::Value) -> bool) {
-    let path = format!("/sandboxes/{sandbox}");
-    eventually(&format!("{sandbox} is so"), async || {
-        let view = get(proxy.admin, &path).await;
-        view.status == 200 && so(&view.json())
-    })
-    .await;
+    view_becomes(proxy.admin, sandbox, |view| view["state"] == "resuming").await;
 }

@@ -10,6 +10,7 @@ use std::{
         mpsc::{Receiver, channel},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -208,6 +209,19 @@ impl Binary {
     /// The memory that it has now, in KiB.
     pub fn memory(&self) -> u64 {
         self.kib_of("VmRSS:")
+    }
+
+    /// The time for which a processor has worked for it so far, whatever else the machine does (proc(5), `schedstat`).
+    pub fn work(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("its threads");
+        let nanoseconds = tasks.map(|task| {
+            let told = std::fs::read_to_string(task.expect("a thread").path().join("schedstat")).expect("its times");
+            told.split(' ')
+                .next()
+                .and_then(|time| time.parse::<u64>().ok())
+                .unwrap_or_else(|| panic!("no time: {told:?}"))
+        });
+        Duration::from_nanos(nanoseconds.sum())
     }
 
     fn kib_of(&self, name: &str) -> u64 {

@@ -43,7 +43,7 @@ mod world;
 
 pub use server::{Server, answer, json};
 pub use wire::Raw;
-pub use world::{World, crowd};
+pub use world::{World, crowd, statuses, view_becomes};
 
 /// No test waits longer for anything.
 pub const PATIENCE: Duration = Duration::from_secs(10);

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 
 use http_body_util::Full;
+use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::{Answer, Proxy, Server, answer, control_plane::ControlPlane, nodes_at, request, send};
+use super::{Answer, Proxy, Server, answer, control_plane::ControlPlane, eventually, get, nodes_at, request, send};
 
 /// A node that says hello, and a proxy that asks this control plane where sandboxes are.
 pub struct World {
@@ -38,4 +39,19 @@ impl World {
 pub fn crowd(proxy: SocketAddr, sandbox: &str, path: &str, count: usize) -> JoinSet<Answer> {
     let ask = || send(proxy, request("GET", 8000, sandbox, path).body(Full::default()).expect("a request"));
     (0..count).map(|_| ask()).collect()
+}
+
+/// What they were all told.
+pub async fn statuses(crowd: JoinSet<Answer>) -> Vec<u16> {
+    crowd.join_all().await.iter().map(|answer| answer.status.as_u16()).collect()
+}
+
+/// Waits until what the proxy with this admin listener tells of the sandbox is so.
+pub async fn view_becomes(admin: SocketAddr, sandbox: &str, so: impl Fn(&Value) -> bool) {
+    let path = format!("/sandboxes/{sandbox}");
+    eventually(&format!("{sandbox} is so"), async || {
+        let view = get(admin, &path).await;
+        view.status == 200 && so(&view.json())
+    })
+    .await;
 }

@@ -1,32 +1,23 @@
 //! Many wait for one sandbox, or each for its own; some of them leave.
 
-use tokio::{task::JoinSet, time::Instant};
+use tokio::time::Instant;
 
 use crate::support::{
-    self, Answer, Proxy, REMEMBER, Raw, World,
+    self, Proxy, REMEMBER, Raw, World,
     control_plane::{Gate, Step},
-    eventually, get, nodes_at, within_a_second,
+    nodes_at, statuses, view_becomes, within_a_second,
 };
 
 const HELD: &str = "client_proxy_held_requests";
 
 /// The gauge counts a moment before a request has its place: the sandbox itself must say so.
 async fn have_their_places(world: &World, id: &str, held: usize) {
-    let path = format!("/sandboxes/{id}");
-    eventually("all have their places", async || {
-        let view = get(world.proxy.admin, &path).await;
-        view.status == 200 && view.json()["held"] == held
-    })
-    .await;
+    view_becomes(world.proxy.admin, id, |view| view["held"] == held).await;
 }
 
 async fn world(more: &str) -> World {
     support::many_descriptors();
     World::new(&format!("log.access = \"off\"\n{REMEMBER}{more}")).await
-}
-
-async fn statuses(crowd: JoinSet<Answer>) -> Vec<u16> {
-    crowd.join_all().await.iter().map(|answer| answer.status.as_u16()).collect()
 }
 
 #[tokio::test]

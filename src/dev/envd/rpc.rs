@@ -47,6 +47,7 @@ pub(crate) const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 
 const UNARY: &str = "application/json";
 const STREAM: &str = "application/connect+json";
+const STREAM_ENCODING: &str = "connect-content-encoding";
 
 /// What services must be: cheap to clone, an `Arc` as a rule.
 pub(crate) trait Service: Clone + Send + Sync + 'static {}
@@ -66,8 +67,7 @@ where
             return wrong_kind(UNARY);
         }
         let outcome = async {
-            let call = Call::read(request.headers())?;
-            uncompressed(request.headers(), header::CONTENT_ENCODING.as_str())?;
+            let call = call(request.headers(), header::CONTENT_ENCODING.as_str())?;
             let deadline = call.deadline;
             let answer = async {
                 let message = envelope::parse(&whole(request.into_body()).await?)?;
@@ -97,7 +97,7 @@ where
             return wrong_kind(STREAM);
         }
         let outcome = async {
-            let call = stream_call(request.headers())?;
+            let call = call(request.headers(), STREAM_ENCODING)?;
             let deadline = call.deadline;
             let begun = async {
                 let mut messages = Messages::new(request.into_body());
@@ -140,7 +140,7 @@ where
             return wrong_kind(STREAM);
         }
         let outcome = async {
-            let call = stream_call(request.headers())?;
+            let call = call(request.headers(), STREAM_ENCODING)?;
             let deadline = call.deadline;
             before(deadline, handler(state, call, Messages::new(request.into_body()))).await
         };
@@ -149,9 +149,12 @@ where
     })
 }
 
-fn stream_call(headers: &HeaderMap) -> Result<Call, Error> {
-    uncompressed(headers, "connect-content-encoding")?;
-    Call::read(headers)
+/// What the head says of a call. `encoding`: the field that tells how its messages are compressed; none may be.
+fn call(headers: &HeaderMap, encoding: &str) -> Result<Call, Error> {
+    match headers.get(encoding).map(HeaderValue::as_bytes) {
+        None | Some(b"" | b"identity") => Call::read(headers),
+        Some(_) => Err(Error::new(Code::Unimplemented, format!("{encoding}: only identity is understood"))),
+    }
 }
 
 async fn before<T>(
@@ -200,13 +203,6 @@ fn is_of_kind(headers: &HeaderMap, kind: &str) -> bool {
 
 fn wrong_kind(kind: &'static str) -> Response {
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, [("accept-post", kind)]).into_response()
-}
-
-fn uncompressed(headers: &HeaderMap, name: &str) -> Result<(), Error> {
-    match headers.get(name).map(HeaderValue::as_bytes) {
-        None | Some(b"" | b"identity") => Ok(()),
-        Some(_) => Err(Error::new(Code::Unimplemented, format!("{name}: only identity is understood"))),
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderValue, header::ACCEPT};
 
+use super::rpc::Rpc;
+
 /// Which of the fields that this proxy cares for a head has: found in one walk, where a search for each
 /// would cost more than all else that is done to a head.
 #[derive(Clone, Copy)]
@@ -41,7 +43,11 @@ impl Marks {
             Self::CONTENT_LENGTH if marks & Self::CONTENT_LENGTH != 0 || !is_plain_number(value.as_bytes()) => {
                 marks | Self::CONTENT_LENGTH | Self::ODD_LENGTH
             }
-            Self::GRPC => marks | content_type(value.as_bytes()),
+            Self::GRPC => match Rpc::named_by(value.as_bytes()) {
+                Some(Rpc::Grpc) => marks | Self::GRPC,
+                Some(Rpc::GrpcWeb | Rpc::ConnectStream) => marks | Self::RPC,
+                None => marks,
+            },
             Self::BROWSER if name == ACCEPT && !accepts_html(value) => marks,
             mark => marks | mark,
         }))
@@ -118,21 +124,6 @@ impl Marks {
     /// Whether it brings a token.
     pub(crate) fn has_token(self) -> bool {
         self.has(Self::TOKEN)
-    }
-}
-
-/// `application/grpc`, with whatever encoding of messages. Not gRPC-Web, which is another protocol: its servers
-/// speak HTTP/1.1.
-fn content_type(value: &[u8]) -> u32 {
-    let rest = |begin: &[u8]| {
-        let (head, rest) = value.split_at_checked(begin.len())?;
-        head.eq_ignore_ascii_case(begin).then_some(rest)
-    };
-    match rest(b"application/grpc") {
-        Some([b'-', ..]) => Marks::RPC,
-        Some(_) => Marks::GRPC,
-        None if rest(b"application/connect+").is_some() => Marks::RPC,
-        None => 0,
     }
 }
 

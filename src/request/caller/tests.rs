@@ -5,7 +5,11 @@ use super::*;
 const BROWSER: &str = "accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 
 fn caller(version: Version, method: &str, fields: &str) -> Option<Box<Caller>> {
-    let mut request = Request::builder().version(version).method(method).uri("/");
+    caller_at("/", version, method, fields)
+}
+
+fn caller_at(path: &str, version: Version, method: &str, fields: &str) -> Option<Box<Caller>> {
+    let mut request = Request::builder().version(version).method(method).uri(path);
     for field in fields.split('|').filter(|field| !field.is_empty()) {
         let (name, value) = field.split_once(": ").expect("a field");
         request = request.header(name, value);
@@ -33,6 +37,8 @@ fn the_caller_is_answered_in_what_it_can_read() {
             "content-type: application/grpc-web+proto|sec-fetch-mode: cors",
             Medium::Grpc(typed("application/grpc-web+proto")),
         ),
+        (v2, "POST", "content-type: application/grpcfoo", Medium::Json),
+        (v2, "POST", "content-type: application/grpcfoo|connect-protocol-version: 1", Medium::Connect),
         // Connect.
         (
             v1,
@@ -80,6 +86,27 @@ fn the_caller_is_answered_in_what_it_can_read() {
         (v0, "GET", BROWSER, Medium::Html),
     ] {
         assert_eq!(medium(version, method, fields), want, "{version:?} {method} {fields}");
+    }
+}
+
+#[test]
+fn a_connect_call_by_get_is_known_by_its_query_unless_a_person_opens_it() {
+    let call = "/a.B/C?connect=v1&encoding=json&message=%7B%7D";
+    for (path, method, fields, want) in [
+        (call, "GET", "", Medium::Connect),
+        ("/a.B/C?message=e30&encoding=proto&base64=1&connect=v1", "GET", "accept: */*", Medium::Connect),
+        (call, "GET", "sec-fetch-mode: cors|origin: https://a.test", Medium::Connect),
+        (call, "GET", "sec-fetch-mode: navigate", Medium::Html),
+        (call, "GET", BROWSER, Medium::Html),
+        (call, "GET", "connection: upgrade|upgrade: websocket", Medium::Json),
+        (call, "POST", "", Medium::Json),
+        ("/a.B/C?connect=v2&encoding=json&message=%7B%7D", "GET", "", Medium::Json),
+        ("/a.B/C?connect=v1&encoding=json", "GET", "", Medium::Json),
+        ("/a.B/C?connect=v1&message=%7B%7D", "GET", "", Medium::Json),
+        ("/a.B/C?encoding=json&message=connect=v1", "GET", "", Medium::Json),
+    ] {
+        let caller = caller_at(path, Version::HTTP_11, method, fields);
+        assert_eq!(caller.map_or(Medium::Json, |caller| caller.medium), want, "{method} {path} {fields}");
     }
 }
 
