@@ -13,14 +13,18 @@ use crate::playground_support::{Ground, Sandbox};
 
 pub(crate) struct House {
     pub(crate) ground: Ground,
-    proxy: SocketAddr,
+    pub(crate) proxy: SocketAddr,
     _app: App,
 }
 
 impl House {
     pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    pub(crate) async fn start_with(arguments: &[&str]) -> Self {
         let free = ["--proxy", "127.0.0.1:0", "--health", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-        let ground = Ground::start(&free).await;
+        let ground = Ground::start(&[&free, arguments].concat()).await;
         let environment: Environment = [("CLIENT_PROXY__SHUTDOWN__DRAIN_TIMEOUT", "0s")].into_iter().collect();
         let config = ground.playground.proxy_config().expect("a configuration");
         let loaded = Config::load(config.as_bytes(), &environment).unwrap_or_else(|faults| panic!("{faults}"));

@@ -10,6 +10,7 @@ mod envd;
 mod files;
 mod house;
 mod interpreter;
+mod pausing;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;

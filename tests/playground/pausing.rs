@@ -1,0 +1,75 @@
+//! Requests that come while their sandbox falls asleep, over connections that envd has served before.
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{
+    house::House,
+    playground_support::{Sandbox, state_of, until},
+};
+
+const CALLERS: usize = 8;
+
+/// Each by its connection, all of which have served before.
+async fn calls(house: &House, sandbox: &Sandbox) -> Vec<(u16, Value)> {
+    let call = |number: usize| house.call(sandbox, "ListDir", json!({ "path": "/", "depth": number % 2 + 1 }));
+    futures_util::future::join_all((0..CALLERS).map(call)).await
+}
+
+fn stopped(all: &[(i32, String, String)]) -> bool {
+    all.iter().all(|(pid, _, _)| state_of(*pid) == Some('T'))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_envd_has_not_read_is_answered_after_the_wake() {
+    let house = House::start_with(&["--pause-delay", "300ms"]).await;
+    let sandbox = house.ground.api.sleeper("base").await;
+    calls(&house, &sandbox).await;
+    let processes = sandbox.processes().await;
+    for pauses in 1..=2 {
+        let (paused, answers) = tokio::join!(sandbox.post("pause"), async {
+            until("it is frozen", async || stopped(&processes)).await;
+            calls(&house, &sandbox).await
+        });
+        assert_eq!(paused.status, 204);
+        for (status, answer) in answers {
+            assert_eq!(status, 200, "{answer}");
+        }
+        assert_eq!(sandbox.inside().await["wakes"], pauses, "all of them by one wake");
+    }
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_in_the_middle_is_cut_and_changes_nothing() {
+    let house = House::start().await;
+    let sandbox = house.ground.api.sleeper("base").await;
+    house.put(&sandbox, "a.txt", "before").await;
+    let mut upload = TcpStream::connect(house.proxy).await.expect("a proxy");
+    let head = format!(
+        "POST /files?path=a.txt HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: {}\r\nE2b-Sandbox-Port: 49983\r\n\
+         X-Access-Token: {}\r\nContent-Type: application/octet-stream\r\nContent-Length: 100\r\n\r\nafter",
+        sandbox.id, sandbox.token
+    );
+    upload.write_all(head.as_bytes()).await.expect("a proxy");
+    let agent = sandbox.processes().await[0].0;
+    until("envd keeps what comes", async || has_an_unnamed_file(agent)).await;
+    assert_eq!(sandbox.post("pause").await.status, 204);
+    let mut answer = vec![0; 4096];
+    let read = upload.read(&mut answer).await.expect("an answer");
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("upstream_failed"), "{answer}");
+    assert_eq!(sandbox.state().await, "paused", "nobody wakes it for that");
+    assert_eq!(house.get(&sandbox, "a.txt").await, (200, "before".to_owned()));
+    house.end().await;
+}
+
+/// The beginning of an upload.
+fn has_an_unnamed_file(pid: i32) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process").flatten();
+    open.filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .any(|target| target.to_string_lossy().ends_with("(deleted)"))
+}
