@@ -1,6 +1,6 @@
 //! The playground and a proxy in front of it, in one process: the proxy runs its production path.
 
-use std::{io::Write as _, sync::Arc};
+use std::{io::Write as _, net::SocketAddr, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use tokio::runtime::Runtime;
@@ -9,13 +9,13 @@ use super::{App, catch_signals, descriptors, signals::Signals, start_log};
 use crate::{
     config::{Config, Environment},
     dev::{Addresses, Options, Playground, demo},
-    forward::ListenerGuard,
+    forward::{Judgement, ListenerGuard},
     types::SandboxId,
 };
 
 impl ListenerGuard for crate::dev::ListenerGuard {
-    fn may_dial(&self, sandbox: &SandboxId, address: std::net::SocketAddr) -> bool {
-        self.may_dial(sandbox, address)
+    fn may_dial<'a>(&'a self, sandbox: &'a SandboxId, address: SocketAddr) -> Judgement<'a> {
+        Box::pin(self.may_dial(sandbox, address))
     }
 }
 

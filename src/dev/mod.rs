@@ -162,7 +162,7 @@ drain_timeout = "2s"
     /// Tells the proxy whose a listener is.
     pub fn listener_guard(&self) -> ListenerGuard {
         let api = self.api.domain.is_some().then_some(self.api_addr);
-        ListenerGuard { sandboxes: self.api.sandboxes.clone(), api }
+        ListenerGuard::new(self.api.sandboxes.clone(), api)
     }
 
     /// Ends every sandbox; returns when no process of any is left.

@@ -171,7 +171,7 @@ impl Dialer {
                 return Err(DialError::Forbidden(address.ip()));
             }
             if let Some(guard) = &self.rules.guard
-                && !belongs(guard.clone(), sandbox.clone(), address).await
+                && !guard.may_dial(sandbox, address).await
             {
                 return Err(DialError::NotItsListener);
             }
@@ -214,11 +214,6 @@ impl Dialer {
 fn is_ours(error: &io::Error) -> bool {
     let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     error.raw_os_error().is_some_and(|code| ours.iter().any(|errno| errno.raw_os_error() == code))
-}
-
-/// The guard looks through `/proc`: not on a worker.
-async fn belongs(guard: Arc<dyn ListenerGuard>, sandbox: SandboxId, address: SocketAddr) -> bool {
-    tokio::task::spawn_blocking(move || guard.may_dial(&sandbox, address)).await.unwrap_or(false)
 }
 
 /// What clouds serve their machines' secrets on.

@@ -1,7 +1,7 @@
 //! Floor 2: to the sandbox. Sends one request once, over a connection of this worker's, and hands the
 //! answer back as a stream. Who is meant and whether it sleeps is not known here.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc};
+use std::{net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header::TRANSFER_ENCODING, request::Parts};
 use http_body::Body as _;
@@ -51,9 +51,12 @@ pub(crate) use self::{
 /// Judges, before an address is dialled, whether who listens there is the sandbox. For places where
 /// sandboxes share a machine with others.
 pub trait ListenerGuard: Send + Sync + 'static {
-    /// Whether `address` may be dialled for `sandbox`. May block.
-    fn may_dial(&self, sandbox: &SandboxId, address: SocketAddr) -> bool;
+    /// Whether `address` may be dialled for `sandbox`.
+    fn may_dial<'a>(&'a self, sandbox: &'a SandboxId, address: SocketAddr) -> Judgement<'a>;
 }
+
+/// Whether it may.
+pub type Judgement<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
 
 /// Sends requests; one per worker.
 pub(crate) struct Forwarder {

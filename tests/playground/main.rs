@@ -3,6 +3,7 @@
 
 mod api;
 mod calls;
+mod dials;
 mod directories;
 mod domain;
 mod end;

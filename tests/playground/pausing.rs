@@ -1,5 +1,7 @@
 //! Requests that come while their sandbox falls asleep, over connections that envd has served before.
 
+use std::cell::Cell;
+
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -72,4 +74,38 @@ fn has_an_unnamed_file(pid: i32) -> bool {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process").flatten();
     open.filter_map(|entry| std::fs::read_link(entry.path()).ok())
         .any(|target| target.to_string_lossy().ends_with("(deleted)"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_calls_around_pauses_only_those_fail_that_envd_may_have_read() {
+    let house = House::start().await;
+    let sandbox = house.ground.api.sleeper("base").await;
+    calls(&house, &sandbox).await;
+    let agent = sandbox.processes().await[0].0;
+    let (answered, read, unread) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    for _ in 0..10 {
+        let paused = Cell::new(false);
+        let caller = async || {
+            while !paused.get() {
+                let began_frozen = state_of(agent) == Some('T');
+                let (status, answer) = house.call(&sandbox, "ListDir", json!({ "path": "/" })).await;
+                let count = match (status, began_frozen) {
+                    (200, _) => &answered,
+                    (_, false) => &read,
+                    (_, true) => &unread,
+                };
+                count.set(count.get() + 1);
+                let told = answer["message"].as_str().is_some_and(|text| text.contains("may have been processed"));
+                assert!(status == 200 || told, "{answer}");
+            }
+        };
+        let pause = async {
+            assert_eq!(sandbox.post("pause").await.status, 204);
+            paused.set(true);
+        };
+        tokio::join!(pause, caller(), caller(), caller(), caller());
+    }
+    assert!(answered.get() > 0);
+    assert_eq!(unread.get(), 0, "{} answered, {} may have been read", answered.get(), read.get());
+    house.end().await;
 }

@@ -1,0 +1,114 @@
+//! Many who want to know the same at once: what one of them reads is good for all who asked before it began.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use tokio::task::spawn_blocking;
+
+/// Readings, one at a time of each thing.
+pub(super) struct Rounds<K, T> {
+    /// Those that somebody waits for.
+    things: Mutex<HashMap<K, Arc<Thing<T>>>>,
+    count: AtomicU64,
+}
+
+struct Thing<T> {
+    /// Readings that have begun.
+    begun: AtomicU64,
+    /// The last one that came to its end, by its number, and what it told. Held by whoever reads.
+    last: tokio::sync::Mutex<(u64, Option<Arc<T>>)>,
+}
+
+impl<K, T> Default for Rounds<K, T> {
+    fn default() -> Self {
+        Self { things: Mutex::default(), count: AtomicU64::new(0) }
+    }
+}
+
+impl<K: Eq + Hash + Copy, T: Send + Sync + 'static> Rounds<K, T> {
+    /// What a reading told that began after this was asked. `None`: the runtime is ending.
+    pub(super) async fn read(&self, key: K, how: impl FnOnce() -> T + Send + 'static) -> Option<Arc<T>> {
+        let thing = self.things.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+        let told = self.told(&thing, how).await;
+        drop(thing);
+        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
+        // The last one that wanted it forgets it.
+        if things.get(&key).is_some_and(|thing| Arc::strong_count(thing) == 1) {
+            things.remove(&key);
+        }
+        told
+    }
+
+    async fn told(&self, thing: &Thing<T>, how: impl FnOnce() -> T + Send + 'static) -> Option<Arc<T>> {
+        let before = thing.begun.load(SeqCst);
+        // In the order in which they asked.
+        let mut last = thing.last.lock().await;
+        if last.0 > before {
+            return last.1.clone();
+        }
+        let number = thing.begun.fetch_add(1, SeqCst) + 1;
+        self.count.fetch_add(1, SeqCst);
+        let told = spawn_blocking(how).await.ok().map(Arc::new);
+        *last = (number, told.clone());
+        told
+    }
+
+    /// How many there were.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(SeqCst)
+    }
+}
+
+impl<T> Default for Thing<T> {
+    fn default() -> Self {
+        Self { begun: AtomicU64::new(0), last: tokio::sync::Mutex::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures_util::{future::join_all, poll};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_asks_while_somebody_reads_gets_what_is_read_next_and_all_of_them_the_same() {
+        let rounds = Rounds::<u8, u64>::default();
+        let (go, gate) = mpsc::channel();
+        let mut first = Box::pin(rounds.read(7, move || gate.recv().map_or(0, |()| 1)));
+        assert!(poll!(&mut first).is_pending());
+        let mut others: Vec<_> = (0..300).map(|_| Box::pin(rounds.read(7, || 2))).collect();
+        for other in &mut others {
+            assert!(poll!(other).is_pending());
+        }
+        assert_eq!(rounds.read(8, || 3).await.as_deref(), Some(&3), "another thing waits for nobody");
+        go.send(()).expect("a reader");
+        let (first, others) = tokio::join!(first, join_all(others));
+        assert_eq!(first.as_deref(), Some(&1));
+        assert!(others.iter().all(|told| told.as_deref() == Some(&2)));
+        assert_eq!(rounds.count(), 3);
+        assert!(rounds.things.lock().expect("no panic").is_empty(), "nothing is remembered");
+        assert_eq!(rounds.read(7, || 4).await.as_deref(), Some(&4));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_leaves_does_not_keep_the_others_waiting() {
+        let rounds = Rounds::<u8, u64>::default();
+        let (_go, gate) = mpsc::channel::<()>();
+        let mut first =
+            Box::pin(rounds.read(7, move || gate.recv_timeout(std::time::Duration::ZERO).map_or(1, |()| 0)));
+        assert!(poll!(&mut first).is_pending());
+        let mut second = Box::pin(rounds.read(7, || 2));
+        assert!(poll!(&mut second).is_pending());
+        drop(first);
+        assert_eq!(second.await.as_deref(), Some(&2));
+    }
+}
