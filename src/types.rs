@@ -216,7 +216,12 @@ pub enum Denial {
     TrafficTokenMissing,
     /// The user port is private and the traffic token is another's.
     TrafficTokenInvalid,
-    /// envd's token is missing or wrong, or the control plane said no.
+    /// envd's token is missing or another's.
+    AccessTokenInvalid,
+    /// Its tokens are not the reason: the control plane does not let traffic wake it, as where the owner's account is
+    /// not allow-listed.
+    NotAllowed,
+    /// The control plane said no, and not why.
     Denied,
 }
 
@@ -240,7 +245,7 @@ impl Access {
         match (&self.envd_token, &credentials.access_token) {
             (None, _) => Ok(()),
             (Some(lock), Some(key)) if lock.matches(key.expose()) => Ok(()),
-            (Some(_), _) => Err(Denial::Denied),
+            (Some(_), _) => Err(Denial::AccessTokenInvalid),
         }
     }
 

@@ -147,8 +147,9 @@ impl Code {
             Self::InternalRoute => "This route is internal to the sandbox.",
             Self::SandboxNotFound => "The sandbox was not found.",
             Self::AccessDenied => {
-                "Access denied: X-Access-Token is not the sandbox's own access token, or the control plane does not allow \
-                 its owner to have it woken."
+                "Access denied: the control plane does not let this request wake the sandbox. Its token is missing or wrong \
+                 (X-Access-Token for envd, e2b-traffic-access-token for other ports), or the sandbox's owner is not \
+                 allowed to have it woken by traffic."
             }
             Self::TrafficTokenMissing => "The sandbox is private. Send its token in e2b-traffic-access-token.",
             Self::TrafficTokenInvalid => "The traffic access token does not open this sandbox.",

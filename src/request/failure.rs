@@ -175,6 +175,13 @@ impl Failure {
                      or because it asked for that (X-Sandbox-Wake: never)."
                 }
             },
+            Self::Unresolved(Unresolved::Denied(Denial::AccessTokenInvalid)) => {
+                "Access denied: X-Access-Token is missing, or not the sandbox's own access token."
+            }
+            Self::Unresolved(Unresolved::Denied(Denial::NotAllowed)) => {
+                "Access denied: the control plane does not let traffic wake this sandbox, as where its owner's account is \
+                 not allow-listed for that. Its owner can wake it with the SDK (connect)."
+            }
             Self::NodeUnreachable(DialError::NoRoom(_)) => {
                 "This proxy has no room for another connection now. Try again soon."
             }
@@ -206,6 +213,6 @@ fn denied(denial: Denial) -> Code {
     match denial {
         Denial::TrafficTokenMissing => Code::TrafficTokenMissing,
         Denial::TrafficTokenInvalid => Code::TrafficTokenInvalid,
-        Denial::Denied => Code::AccessDenied,
+        Denial::AccessTokenInvalid | Denial::NotAllowed | Denial::Denied => Code::AccessDenied,
     }
 }

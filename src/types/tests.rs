@@ -75,7 +75,7 @@ fn locks_open_to_their_own_key_only() {
     assert_eq!(locked.check_wake(&credentials(80, Some("t"), None)), Ok(()));
     assert_eq!(locked.check_wake(&credentials(80, None, Some("e"))), Err(Denial::TrafficTokenMissing));
     assert_eq!(locked.check_wake(&credentials(80, Some("x"), None)), Err(Denial::TrafficTokenInvalid));
-    assert_eq!(locked.check_wake(&credentials(49983, Some("t"), None)), Err(Denial::Denied));
+    assert_eq!(locked.check_wake(&credentials(49983, Some("t"), None)), Err(Denial::AccessTokenInvalid));
     assert_eq!(locked.check_wake(&credentials(49983, None, Some("e"))), Ok(()));
     assert_eq!(shut.check_wake(&credentials(80, Some("t"), None)), Err(Denial::TrafficTokenInvalid));
     assert_eq!(Access::default().check_wake(&credentials(80, None, None)), Ok(()));

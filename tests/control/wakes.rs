@@ -79,7 +79,7 @@ async fn what_the_connect_answer_lacks_is_looked_up_once() {
 async fn refusals_of_a_wake_are_told_apart() {
     let message = "x".repeat(600);
     for (status, body, want) in [
-        (403, "{}".to_owned(), "Denied(Denied)"),
+        (403, "{}".to_owned(), "Denied(NotAllowed)"),
         (409, "{}".to_owned(), "Transitioning"),
         (429, r#"{"code":429,"message":"too\tmany"}"#.to_owned(), r#"Exhausted("toomany")"#),
         (429, format!(r#"{{"message":"{message}"}}"#), &format!("Exhausted({:?})", &message[..500])),
@@ -124,8 +124,8 @@ async fn who_may_not_wake_causes_no_wake() {
     for (wake, want) in [
         (wake(locked(None), 80, None, None), Denial::TrafficTokenMissing),
         (wake(locked(None), 80, Some("x"), Some("e")), Denial::TrafficTokenInvalid),
-        (wake(locked(None), 49983, Some("t"), None), Denial::Denied),
-        (wake(locked(None), 49983, None, Some("x")), Denial::Denied),
+        (wake(locked(None), 49983, Some("t"), None), Denial::AccessTokenInvalid),
+        (wake(locked(None), 49983, None, Some("x")), Denial::AccessTokenInvalid),
         (wake(shut, 80, Some(""), None), Denial::TrafficTokenInvalid),
     ] {
         let outcome = resume(vec![], wake).await;
@@ -147,7 +147,7 @@ async fn what_the_catalog_did_not_tell_is_asked_before_a_wake() {
         assert_eq!(facts(&placement.expect("it runs")).0, Some("10.0.0.5"));
 
         let outcome = resume(vec![Step::on(GET).json(200, PAUSED)], asked(Some("wrong"))).await;
-        assert!(matches!(outcome, Err(WakeError::Denied(Denial::Denied))), "{outcome:?}");
+        assert!(matches!(outcome, Err(WakeError::Denied(Denial::AccessTokenInvalid))), "{outcome:?}");
 
         let connected = r#"{"nodeIP":"10.0.0.6","startedAt":"later"}"#;
         let steps =

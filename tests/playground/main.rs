@@ -15,6 +15,7 @@ mod pausing;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;
+mod refusals;
 #[path = "../support/mod.rs"]
 mod support;
 mod watching;

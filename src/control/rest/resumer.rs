@@ -48,7 +48,8 @@ impl RestResumer {
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => {}
             StatusCode::NOT_FOUND => return Err(answer.reason().map_or_else(unavailable, WakeError::Gone)),
-            StatusCode::FORBIDDEN => return Err(WakeError::Denied(Denial::Denied)),
+            // The tokens were found good before the call.
+            StatusCode::FORBIDDEN => return Err(WakeError::Denied(Denial::NotAllowed)),
             StatusCode::CONFLICT => return Err(WakeError::Transitioning),
             StatusCode::TOO_MANY_REQUESTS => return Err(self.exhausted(&answer)),
             _ => return Err(unavailable(answer.unexpected())),
