@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{
-    agent::{ADDRESS_TAKEN, Application, Order, READY},
+    agent::{ADDRESS_TAKEN, Application, ENDED, Order, READY},
     freeze::{self, Frozen},
     proc_tree::{self, Process},
     reset,
@@ -49,6 +49,8 @@ impl From<io::Error> for StartError {
     }
 }
 
+/// What the agent says.
+type Said = BufReader<pipe::Receiver>;
 type Job = (Command, oneshot::Sender<io::Result<Child>>);
 
 /// Starts processes from one thread that lives as long as the playground: the kernel tells a process of
@@ -105,9 +107,13 @@ impl Spawner {
         let mut word = String::new();
         let outcome = match timeout(START_LIMIT, said.read_line(&mut word)).await {
             Ok(Ok(_)) if word.trim_end() == READY => {
-                tree.said = Some(said);
-                tree.wait_for_application(&order.application).await;
-                return Ok(tree);
+                match tree.wait_for_application(&order.application, &mut said).await {
+                    Ok(()) => {
+                        tree.said = Some(said);
+                        return Ok(tree);
+                    }
+                    Err(error) => error,
+                }
             }
             Ok(Ok(_)) if word.trim_end() == ADDRESS_TAKEN => StartError::AddressTaken,
             Ok(Ok(_)) => StartError::Failed("it ended before it was ready".to_owned()),
@@ -134,7 +140,7 @@ pub(crate) struct Tree {
     root: Process,
     child: Option<Child>,
     lifeline: Option<ChildStdin>,
-    said: Option<BufReader<pipe::Receiver>>,
+    said: Option<Said>,
 }
 
 impl Tree {
@@ -187,28 +193,51 @@ impl Tree {
         .await;
     }
 
-    async fn wait_for_application(&self, application: &Application) {
+    /// Waits until it serves, has ended well, or has had its time. An error if it ended otherwise: who creates a
+    /// sandbox hears that at once, and not from a port on which nobody listens.
+    async fn wait_for_application(&self, application: &Application, said: &mut Said) -> Result<(), StartError> {
         let limit = match application {
-            Application::Nothing => return,
+            Application::Nothing => return Ok(()),
             Application::Counter | Application::Interpreter { .. } => START_LIMIT,
             Application::Command(_) => COMMAND_LIMIT,
         };
-        let listens = async {
-            loop {
-                let root = self.root;
-                let found = spawn_blocking(move || {
-                    let tree = proc_tree::live_tree(root);
-                    // Nothing but the agent is left: the command has ended already.
-                    tree.len() < 2 || listens_beside_envd(&tree)
-                });
-                if found.await.unwrap_or(true) {
-                    return;
-                }
-                sleep(POLL).await;
+        let serves = async {
+            tokio::select! {
+                () = self.serves_or(|_| false) => return Ok(()),
+                ended = ended(application, said) => ended?,
             }
+            // It may have left a daemon behind, or nothing but the agent.
+            self.serves_or(|tree| tree.len() < 2).await;
+            Ok(())
         };
-        let _ = timeout(limit, listens).await;
+        timeout(limit, serves).await.unwrap_or(Ok(()))
     }
+
+    async fn serves_or(&self, enough: fn(&[proc_tree::Stat]) -> bool) {
+        loop {
+            let root = self.root;
+            let found = spawn_blocking(move || {
+                let tree = proc_tree::live_tree(root);
+                enough(&tree) || listens_beside_envd(&tree)
+            });
+            if found.await.unwrap_or(true) {
+                return;
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+/// Waits for the end of a template's application. A command may do its work and be done; what is to serve may not.
+async fn ended(application: &Application, said: &mut Said) -> Result<(), StartError> {
+    let mut line = String::new();
+    said.read_line(&mut line).await?;
+    let how = line.trim_end().strip_prefix(ENDED).unwrap_or("with its sandbox");
+    if how == "exit code 0" && matches!(application, Application::Command(_)) {
+        return Ok(());
+    }
+    let told = format!("its template's application ended: {how}. What it said is in the playground's log");
+    Err(StartError::Failed(told))
 }
 
 fn listens_beside_envd(tree: &[proc_tree::Stat]) -> bool {

@@ -16,7 +16,7 @@ async fn a_crowd_of_dials_is_judged_by_a_few_readings_and_a_new_listener_by_a_ne
     let (crowd, alone) = tokio::join!(crowd, guard.may_dial(&other_id, (other.ip, 8000).into()));
     assert!(alone && crowd.into_iter().all(|may| may));
     let (listeners, holders) = guard.readings();
-    assert!(listeners <= 3 && holders <= 4, "{listeners} of the listeners, {holders} of who has them");
+    assert!(listeners <= 5 && holders <= 10, "{listeners} of the listeners, {holders} of who has them");
     // What was read before does not count: who listens may have come since.
     for _ in 0..20 {
         let strange = std::net::TcpListener::bind((crowded.ip, 0)).expect("a free port");

@@ -16,6 +16,7 @@ mod pausing;
 mod playground_support;
 mod processes;
 mod refusals;
+mod starts;
 #[path = "../support/mod.rs"]
 mod support;
 mod watching;

@@ -35,6 +35,8 @@ use crate::types::Port;
 pub(crate) const READY: &str = "ready";
 /// What it says when somebody else has its address.
 pub(crate) const ADDRESS_TAKEN: &str = "address taken";
+/// What it says, with the rest of how, when the template's application has ended.
+pub(crate) const ENDED: &str = "application ended: ";
 
 /// `client-proxy sandbox-agent`, hidden: started by the playground, of no use otherwise.
 #[derive(clap::Args, Clone, Debug)]
@@ -224,7 +226,10 @@ pub(crate) fn program() -> PathBuf {
 
 async fn tell_end(id: String, application: Started) {
     if let Ok(status) = application.exit.await {
-        eprintln!("sandbox {id}: the template's application ended: {}", describe(status));
+        let how = describe(status);
+        eprintln!("sandbox {id}: the template's application ended: {how}");
+        // Whoever creates the sandbox may still wait for it.
+        let _ = writeln!(io::stdout(), "{ENDED}{how}");
     }
 }
 
