@@ -2,6 +2,7 @@
 //! programs write, so that links, modes and watchers stay right.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, Seek as _, Write as _},
     sync::Arc,
@@ -43,7 +44,7 @@ pub(super) struct Written {
 
 /// A form with files in its parts `file`, or one file as it is.
 pub(super) async fn receive(root: &Arc<Root>, query: &Query, request: Request) -> Result<Vec<Written>, Fault> {
-    let metadata = metadata::from_headers(request.headers());
+    let metadata = metadata::from_headers(request.headers())?;
     let request = unpacked(request)?;
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_form = kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
@@ -55,7 +56,7 @@ pub(super) async fn receive(root: &Arc<Root>, query: &Query, request: Request) -
     }
     let broken = |error: MultipartError| Fault::invalid(format!("error reading form: {}", error.body_text()));
     let mut form = Multipart::from_request(request, &()).await.map_err(|error| Fault::invalid(error.body_text()))?;
-    let (mut written, mut places) = (Vec::new(), Vec::new());
+    let (mut written, mut places) = (Vec::new(), HashSet::new());
     while let Some(part) = heard(form.next_field()).await?.map_err(broken)? {
         if part.name() != Some("file") {
             continue;
@@ -68,7 +69,7 @@ pub(super) async fn receive(root: &Arc<Root>, query: &Query, request: Request) -
         if places.len() == MAX_FILES {
             return Err(Fault::invalid(format!("more than {MAX_FILES} files in one form")));
         }
-        places.push(place.clone());
+        places.insert(place.clone());
         written.push(store(root, place, part, &metadata).await?);
     }
     Ok(written)
