@@ -1,6 +1,9 @@
 //! What goes into programs: standard input and terminals.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{base64, bash, lines, of, sandbox};
 
@@ -66,6 +69,43 @@ async fn input_that_is_not_read_is_waited_for_no_longer_than_the_caller_wants() 
     let much = stdin(&"x".repeat(1 << 20));
     let (status, body) = rpc.with("connect-timeout-ms", "500").unary("SendInput", &of(pid, &much)).await;
     assert_eq!((status, &body["code"]), (504, &json!("deadline_exceeded")));
+    ground.playground.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_and_the_end_of_a_program_do_not_wait_for_input_that_is_not_read() {
+    let (ground, _, rpc) = sandbox(json!({})).await;
+    for (method, rest) in [("CloseStdin", json!({})), ("SendSignal", json!({ "signal": 9 }))] {
+        // Who holds the pipe's other end besides does not count.
+        let script = "exec 3<&0; sleep 4366 <&3 & head -c 1 > /dev/null; echo taken; wait";
+        let (mut frames, pid) = rpc.start(with_stdin(script)).await;
+        let feeding = tokio::spawn({
+            let (rpc, much) = (rpc.clone(), of(pid, &stdin(&"x".repeat(1 << 20))));
+            async move { rpc.unary("SendInput", &much).await }
+        });
+        // Some of it is in the pipe, which does not hold the rest.
+        assert_eq!(frames.said("stdout").await, "taken\n");
+        let done = timeout(Duration::from_secs(10), rpc.done(method, &of(pid, &rest))).await;
+        assert_eq!(done.expect("in time"), json!({}), "{method}");
+        let (status, body) = timeout(Duration::from_secs(10), feeding).await.expect("in time").expect("an answer");
+        assert_eq!((status, &body["code"]), (500, &json!("internal")), "{method}");
+    }
+    ground.playground.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_two_callers_type_at_once_is_not_mixed() {
+    let (ground, _, rpc) = sandbox(json!({})).await;
+    let script = "stty raw -echo; echo ready; head -c 400000 | tr -s ab; echo over";
+    let mut wanted = json!({ "process": { "cmd": "sh", "args": ["-c", script] } });
+    wanted["pty"] = json!({ "size": { "cols": 80, "rows": 24 } });
+    let (mut frames, pid) = rpc.start(wanted).await;
+    frames.until_said("pty", "ready").await;
+    let type_in = async |letter: &str| rpc.done("SendInput", &of(pid, &pty(&letter.repeat(200_000)))).await;
+    tokio::join!(type_in("a"), type_in("b"));
+    let said = frames.ended().await.pty;
+    let said = said.trim_start().trim_end();
+    assert!(said.starts_with("abover") || said.starts_with("baover"), "{said:.80}");
     ground.playground.shutdown().await;
 }
 
