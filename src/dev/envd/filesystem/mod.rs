@@ -33,15 +33,15 @@ type State = Arc<Service>;
 pub(crate) fn router<S: rpc::Service>(root: Arc<Root>) -> Router<S> {
     let call = |name: &str| format!("/filesystem.Filesystem/{name}");
     Router::new()
-        .route(&call("Stat"), rpc::unary(stat))
-        .route(&call("ListDir"), rpc::unary(list))
-        .route(&call("MakeDir"), rpc::unary(make))
-        .route(&call("Move"), rpc::unary(rename))
-        .route(&call("Remove"), rpc::unary(remove))
-        .route(&call("WatchDir"), rpc::server_stream(watch))
-        .route(&call("CreateWatcher"), rpc::unary(create_watcher))
-        .route(&call("GetWatcherEvents"), rpc::unary(watcher_events))
-        .route(&call("RemoveWatcher"), rpc::unary(remove_watcher))
+        .route(&call("Stat"), rpc::unary(rpc::SHORT, stat))
+        .route(&call("ListDir"), rpc::unary(rpc::SHORT, list))
+        .route(&call("MakeDir"), rpc::unary(rpc::SHORT, make))
+        .route(&call("Move"), rpc::unary(rpc::SHORT, rename))
+        .route(&call("Remove"), rpc::unary(rpc::SHORT, remove))
+        .route(&call("WatchDir"), rpc::server_stream(rpc::SHORT, watch))
+        .route(&call("CreateWatcher"), rpc::unary(rpc::SHORT, create_watcher))
+        .route(&call("GetWatcherEvents"), rpc::unary(rpc::SHORT, watcher_events))
+        .route(&call("RemoveWatcher"), rpc::unary(rpc::SHORT, remove_watcher))
         .with_state(Arc::new(Service { root, watchers: Watchers::default() }))
 }
 

@@ -36,17 +36,19 @@ type Shared = Arc<Envd>;
 
 /// It is kept as long as the process runs; the system bounds the rest.
 const TAG_MAX: usize = 1024;
+/// The longest start, in bytes. Arguments and environment take a quarter of the stack's 8 MiB at most (execve(2)).
+const START: usize = 2 * 1024 * 1024;
 
 pub(super) fn router() -> Router<Shared> {
     Router::new()
-        .route("/process.Process/Start", rpc::server_stream(start))
-        .route("/process.Process/Connect", rpc::server_stream(connect))
-        .route("/process.Process/List", rpc::unary(list))
-        .route("/process.Process/Update", rpc::unary(update))
-        .route("/process.Process/SendInput", rpc::unary(send_input))
-        .route("/process.Process/StreamInput", rpc::client_stream(stream_input))
-        .route("/process.Process/CloseStdin", rpc::unary(close_stdin))
-        .route("/process.Process/SendSignal", rpc::unary(send_signal))
+        .route("/process.Process/Start", rpc::server_stream(START, start))
+        .route("/process.Process/Connect", rpc::server_stream(rpc::SHORT, connect))
+        .route("/process.Process/List", rpc::unary(rpc::SHORT, list))
+        .route("/process.Process/Update", rpc::unary(rpc::SHORT, update))
+        .route("/process.Process/SendInput", rpc::unary(rpc::INPUT, send_input))
+        .route("/process.Process/StreamInput", rpc::client_stream(rpc::INPUT, stream_input))
+        .route("/process.Process/CloseStdin", rpc::unary(rpc::SHORT, close_stdin))
+        .route("/process.Process/SendSignal", rpc::unary(rpc::SHORT, send_signal))
 }
 
 async fn start(envd: Shared, call: Call, request: StartRequest) -> Result<impl Answers, Error> {
