@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::{envd::connect::Rpc, house::House};
 
 fn at(path: &str) -> Value {
     json!({ "path": path })
@@ -100,6 +100,13 @@ async fn commands_and_callers_mean_the_same_files() {
     let link = house.ask(&sandbox, "Stat", at("link")).await;
     assert_eq!((&link["entry"]["isSymlink"], &link["entry"]["type"]), (&json!(true), &json!("FILE_TYPE_FILE")));
     assert_eq!(link["entry"]["symlinkTarget"], "/home/user/a.txt");
+    // The home of `root`, whatever the machine has there.
+    let start = json!({ "process": { "cmd": "/bin/sh", "args": ["-c", "pwd; cat r.txt; cat r.txt > /root/s.txt"] } });
+    let sent = house.envd(&sandbox, "POST", "/files?path=r.txt&username=root").body("of root").send().await;
+    assert_eq!(sent.expect("an answer").status(), 200);
+    let root = Rpc::to(&house.ground.api.client, &sandbox).with("authorization", "Basic cm9vdDo=");
+    assert_eq!(root.run(start).await.stdout, "/root\nof root");
+    assert_eq!(house.get(&sandbox, "s.txt&username=root").await, (200, "of root".to_owned()));
     house.run(&sandbox, "rm b.txt && mkdir -p x/y").await;
     assert_eq!(house.get(&sandbox, "b.txt").await.0, 404);
     assert_eq!(house.ask(&sandbox, "Stat", at("x/y")).await["entry"]["type"], "FILE_TYPE_DIRECTORY");
