@@ -9,6 +9,7 @@
 
 mod coding;
 mod fault;
+mod form;
 mod metadata;
 mod place;
 mod root;

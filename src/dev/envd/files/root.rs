@@ -77,27 +77,30 @@ impl Root {
         Ok((file, facts.len()))
     }
 
-    /// A regular file to be written, emptied; it and the directories above it are made where they are
-    /// missing.
-    pub(crate) fn open_to_write(&self, place: &Place) -> Result<File, Fault> {
+    /// A regular file to be written over, and whether it is new; it and the directories above it are made where they
+    /// are missing.
+    pub(crate) fn open_to_write(&self, place: &Place) -> Result<(File, bool), Fault> {
         let shown = place.to_string();
         let fault = |error: io::Error| Fault::of(&error, &shown);
+        let irregular = || Fault::invalid(format!("path '{shown}' is not a regular file"));
         if place.split().is_none() {
             return Err(fault(Errno::ISDIR.into()));
         }
-        self.make_above(place)?;
-        let file = match self.open(place, OFlags::WRONLY | OFlags::CREATE) {
+        let mut opened = self.open(place, OFlags::WRONLY);
+        let is_new = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if is_new {
+            self.make_above(place)?;
+            opened = self.open(place, OFlags::WRONLY | OFlags::CREATE);
+        }
+        let file = match opened {
             // A named pipe that nobody reads, or a socket.
-            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
-                return Err(Fault::invalid(format!("path '{shown}' is not a regular file")));
-            }
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => return Err(irregular()),
             opened => File::from(opened.map_err(fault)?),
         };
         if !file.metadata().map_err(fault)?.is_file() {
-            return Err(Fault::invalid(format!("path '{shown}' is not a regular file")));
+            return Err(irregular());
         }
-        file.set_len(0).map_err(fault)?;
-        Ok(file)
+        Ok((file, is_new))
     }
 
     /// A file without a name, on the file system of the folder.
