@@ -17,7 +17,7 @@ use axum::{
         FromRequest as _, Multipart, Request,
         multipart::{Field, MultipartError},
     },
-    http::header::CONTENT_DISPOSITION,
+    http::{HeaderValue, header::CONTENT_DISPOSITION},
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
@@ -60,7 +60,7 @@ impl<'a> Part<'a> {
         if self.field.name() != Some("file") {
             return None;
         }
-        let disposition = self.field.headers().get(CONTENT_DISPOSITION).map(|value| value.as_bytes());
+        let disposition = self.field.headers().get(CONTENT_DISPOSITION).map(HeaderValue::as_bytes);
         let disposition = String::from_utf8_lossy(disposition.unwrap_or_default());
         Some(parameter(&disposition, "filename").unwrap_or_default())
     }
@@ -111,12 +111,11 @@ fn parameter(disposition: &str, wanted: &str) -> Option<String> {
     loop {
         let (name, value) = rest.split_once('=')?;
         let value = value.trim_start();
-        let (value, after) = match value.strip_prefix('"') {
-            Some(quoted) => unquoted(quoted)?,
-            None => {
-                let end = value.find(';').unwrap_or(value.len());
-                (value[..end].trim_end().to_owned(), &value[end..])
-            }
+        let (value, after) = if let Some(quoted) = value.strip_prefix('"') {
+            unquoted(quoted)?
+        } else {
+            let (value, after) = value.split_at(value.find(';').unwrap_or(value.len()));
+            (value.trim_end().to_owned(), after)
         };
         if name.trim().eq_ignore_ascii_case(wanted) {
             return Some(value);
@@ -191,7 +190,7 @@ mod tests {
         let counted = given.clone();
         let rest = stream::repeat_with(move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            Bytes::from(vec![b'x'; 1 << 20])
+            Bytes::from(vec![b'x'; 16 << 10])
         });
         let all = stream::iter([Bytes::from_static(begin.as_bytes())]).chain(rest.take(1000));
         (Body::from_stream(all.map(Ok::<_, io::Error>)), given)
@@ -202,7 +201,7 @@ mod tests {
         for begin in ["", "--b\r\n", "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\""] {
             let (body, given) = endless(begin);
             assert!(files(body).await.is_err(), "{begin}");
-            assert!(given.load(Ordering::Relaxed) <= 2, "{begin}");
+            assert!(given.load(Ordering::Relaxed) <= 6, "{begin}");
         }
     }
 

@@ -69,10 +69,9 @@ impl<T: DeserializeOwned> Messages<T> {
                 return Ok(Some(message));
             }
             if !self.reading.more().await? {
-                return match self.reading.read.is_empty() {
-                    true => Ok(None),
-                    false => Err(Error::malformed("the request ends within a frame")),
-                };
+                let is_whole = self.reading.read.is_empty();
+                let broken = || Error::malformed("the request ends within a frame");
+                return if is_whole { Ok(None) } else { Err(broken()) };
             }
         }
     }
