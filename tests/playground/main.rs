@@ -8,6 +8,7 @@ mod domain;
 mod end;
 mod envd;
 mod files;
+mod full;
 mod house;
 mod interpreter;
 #[path = "../playground_support/mod.rs"]

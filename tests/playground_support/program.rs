@@ -37,7 +37,12 @@ pub(crate) struct Program {
 impl Program {
     /// With these arguments, on free ports.
     pub(crate) async fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(PROGRAM)
+        Self::start_by(Command::new(PROGRAM), arguments).await
+    }
+
+    /// The same by a command that becomes it.
+    pub(crate) async fn start_by(mut command: Command, arguments: &[&str]) -> Self {
+        let mut child = command
             .args(["dev", "--api", FREE, "--proxy", FREE, "--health", FREE, "--admin", FREE])
             .args(arguments)
             .env_remove("E2B_API_KEY")

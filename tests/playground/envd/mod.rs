@@ -1,6 +1,6 @@
 //! envd as the SDKs meet it: Connect's frames over real sockets.
 
-mod connect;
+pub(crate) mod connect;
 mod ends;
 mod input;
 mod joining;
