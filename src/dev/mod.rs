@@ -25,6 +25,7 @@ mod metrics;
 mod options;
 mod proc_tree;
 mod process;
+mod remove;
 mod reset;
 mod sandbox;
 mod sandboxes;

@@ -23,6 +23,7 @@ use super::{
     lifecycle::{Due, Lifecycle, Phase, Policy, Refusal},
     proc_tree::Process,
     process::Tree,
+    remove,
     sandboxes::Ground,
 };
 use crate::types::{Reason, SandboxId};
@@ -208,7 +209,7 @@ impl Sandbox {
         if let Some(tree) = tree.take() {
             tree.kill().await;
         }
-        let _ = tokio::fs::remove_dir_all(&self.facts.folder).await;
+        remove::clear(self.facts.folder.clone()).await;
     }
 
     /// Does what the passing of time brings, until the end.

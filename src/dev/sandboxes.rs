@@ -21,6 +21,7 @@ use super::{
     lifecycle::Policy,
     options::{BUILT_IN, Options, Template},
     process::{Spawner, StartError, Tree},
+    remove,
     sandbox::{Facts, Fault, Sandbox},
 };
 use crate::types::{Reason, SandboxId};
@@ -210,7 +211,7 @@ impl Sandboxes {
         let tree = match started {
             Ok(tree) => tree,
             Err(error) => {
-                let _ = tokio::fs::remove_dir_all(&facts.folder).await;
+                remove::clear(facts.folder).await;
                 return Err(failed(error.to_string()));
             }
         };
@@ -264,7 +265,7 @@ impl Sandboxes {
         for end in ends {
             let _ = end.await;
         }
-        let _ = tokio::fs::remove_dir_all(&self.ground.folder).await;
+        remove::clear(self.ground.folder.clone()).await;
     }
 }
 

@@ -13,6 +13,7 @@ mod interpreter;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;
+mod remains;
 #[path = "../support/mod.rs"]
 mod support;
 mod watching;
