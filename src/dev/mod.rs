@@ -12,6 +12,7 @@ mod api_error;
 mod authority;
 mod banner;
 mod callers;
+mod clock;
 pub mod demo;
 mod domain;
 mod envd;
@@ -25,12 +26,16 @@ mod metrics;
 mod options;
 mod proc_tree;
 mod process;
+mod random;
 mod remove;
 mod reset;
+mod roots;
 mod sandbox;
 mod sandboxes;
 mod schema;
 mod sockets;
+mod usage;
+mod variables;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -45,7 +50,8 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use self::{
     api::Api,
     domain::Domain,
-    sandboxes::{Ground, Sandboxes, random_hex},
+    random::random_hex,
+    sandboxes::{Ground, Sandboxes},
 };
 pub use self::{
     guard::ListenerGuard,
@@ -59,6 +65,8 @@ pub struct Playground {
     api_addr: SocketAddr,
     wanted: Addresses,
     key: String,
+    /// The key was made here.
+    is_own: bool,
     server: JoinHandle<()>,
 }
 
@@ -67,10 +75,9 @@ impl Playground {
     /// set; otherwise one is made. Fails when the address is taken, the key is of no use, or certificates
     /// cannot be made.
     pub async fn start(options: &Options) -> anyhow::Result<Self> {
-        let key = match std::env::var("E2B_API_KEY") {
-            Ok(key) if !key.is_empty() => key,
-            _ => format!("e2b_{}", random_hex(40)?),
-        };
+        let brought = std::env::var("E2B_API_KEY").ok().filter(|key| !key.is_empty());
+        let is_own = brought.is_none();
+        let key = brought.map_or_else(|| random_hex(40).map(|key| format!("e2b_{key}")), Ok)?;
         // It is pasted into commands and into a configuration file.
         if !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) {
             bail!("E2B_API_KEY may hold letters, digits, '-', '_' and '.' here; unset it to get one made");
@@ -96,7 +103,7 @@ impl Playground {
                 tracing::error!(%error, "the control API ended");
             }
         });
-        Ok(Self { api, api_addr, wanted, key, server })
+        Ok(Self { api, api_addr, wanted, key, is_own, server })
     }
 
     /// Where the control API listens.
@@ -113,7 +120,8 @@ impl Playground {
     pub fn proxy_config(&self) -> anyhow::Result<String> {
         let Addresses { proxy, health, admin, .. } = self.wanted;
         let (api, key) = (self.api_addr, &self.key);
-        let domain = self.api.domain.as_ref().map(|domain| domain.config(api)).transpose()?.unwrap_or_default();
+        let domain = self.api.domain.as_ref().map(|domain| domain.config(api)).transpose()?;
+        let domain = domain.unwrap_or_else(|| "domains = [\"localhost\"]\n".to_owned());
         Ok(format!(
             r#"# Made by the playground.
 [server]
@@ -145,11 +153,12 @@ drain_timeout = "2s"
 
     /// The welcome with commands to paste, for where the playground's doors really are.
     pub async fn banner(&self, at: &Addresses) -> String {
+        let key = self.is_own.then_some(&*self.key);
         let over_tls = match &self.api.domain {
-            Some(domain) => domain.banner(&self.key).await,
+            Some(domain) => domain.banner(key).await,
             None => String::new(),
         };
-        banner::text(at, &self.key, &self.api.sandboxes.ground.template_names(), &over_tls)
+        banner::text(at, key, &self.api.sandboxes.ground.template_names(), &over_tls)
     }
 
     /// Tells where the proxy was bound: answers of the control API name it as `domain`.

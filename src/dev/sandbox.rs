@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use super::{
+    clock::micros,
     freeze::Frozen,
     lifecycle::{Due, Lifecycle, Phase, Policy, Refusal},
     proc_tree::Process,
@@ -287,10 +288,4 @@ impl Sandbox {
             call.done_at = Some(micros());
         }
     }
-}
-
-/// Microseconds since 1970.
-pub(crate) fn micros() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }

@@ -33,7 +33,6 @@ use http_body_util::{BodyExt as _, Limited};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout_at;
 
-#[allow(unused_imports, reason = "`Int64` is for the file services")]
 pub(crate) use self::{
     call::Call,
     envelope::Messages,

@@ -34,7 +34,6 @@ impl<'de> Deserialize<'de> for Blob {
 }
 
 /// `int64`.
-#[allow(dead_code, reason = "for the file services")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Int64(pub(crate) i64);
 
