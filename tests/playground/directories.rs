@@ -100,6 +100,9 @@ async fn commands_and_callers_mean_the_same_files() {
     let link = house.ask(&sandbox, "Stat", at("link")).await;
     assert_eq!((&link["entry"]["isSymlink"], &link["entry"]["type"]), (&json!(true), &json!("FILE_TYPE_FILE")));
     assert_eq!(link["entry"]["symlinkTarget"], "/home/user/a.txt");
+    house.run(&sandbox, "echo inside > /tmp/back.txt").await;
+    assert_eq!(house.get(&sandbox, "/tmp/back.txt").await, (200, "inside\n".to_owned()));
+    assert!(!std::path::Path::new("/tmp/back.txt").exists(), "it is the sandbox's own");
     house.run(&sandbox, "rm b.txt && mkdir -p x/y").await;
     assert_eq!(house.get(&sandbox, "b.txt").await.0, 404);
     assert_eq!(house.ask(&sandbox, "Stat", at("x/y")).await["entry"]["type"], "FILE_TYPE_DIRECTORY");

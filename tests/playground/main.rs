@@ -5,6 +5,7 @@ mod api;
 mod calls;
 mod directories;
 mod domain;
+mod doors;
 mod end;
 mod envd;
 mod files;
