@@ -154,7 +154,7 @@ mod tests {
             fs::write(full.join(file), "x").expect("written");
         }
         symlink(place.path(), full.join("a/link")).expect("linked");
-        fs::set_permissions(full.join("a/b"), fs::Permissions::from_mode(0)).expect("a mode");
+        fs::set_permissions(full.join("a/b"), fs::Permissions::from_mode(0o000)).expect("a mode");
         remove(&full).expect("removed");
         assert!(!full.exists() && kept.exists());
         remove(&full).expect("not there");
