@@ -135,7 +135,9 @@ async fn the_timeout_kills_or_pauses_and_the_retention_ends_a_pause() {
     until("one is killed", async || killed.detail().await.told() == (404, "killed")).await;
     until("one is paused", async || paused.state().await == "paused").await;
     until("its retention ends", async || paused.detail().await.told() == (404, "expired")).await;
-    assert_eq!(paused.wake().await.told(), (404, "expired"));
+    let expired = paused.wake().await;
+    assert_eq!(expired.told(), (404, "expired"));
+    assert!(expired.says("its retention is over"), "{}", expired.body);
     let now = ground.api.create(json!({ "templateID": "base", "autoPause": true })).await;
     assert_eq!(now.post_with("timeout", json!({ "timeout": -3 })).await.status, 204);
     until("no time left is now", async || now.state().await == "paused").await;
@@ -185,7 +187,7 @@ async fn the_team_s_limit_and_denied_wakes_are_told() {
     let body = json!({ "templateID": "base" });
     let refused = ground.api.call("POST", "/v2/sandboxes", body.clone()).await;
     assert_eq!(refused.told(), (429, "team_limit"));
-    assert!(refused.body["message"].as_str().is_some_and(|text| text.contains("(1)")));
+    assert!(refused.says("(1)"), "{}", refused.body);
     assert_eq!(first.post("pause").await.status, 204);
     let second = ground.api.create(body).await;
     assert_eq!(first.wake().await.told(), (429, "team_limit"));
@@ -197,7 +199,9 @@ async fn the_team_s_limit_and_denied_wakes_are_told() {
     let ground = Ground::start(&["--deny"]).await;
     let sandbox = ground.api.sleeper("base").await;
     assert_eq!(sandbox.post("pause").await.status, 204);
-    assert_eq!(sandbox.wake().await.told(), (403, "not_allow_listed"));
+    let denied = sandbox.wake().await;
+    assert_eq!(denied.told(), (403, "not_allow_listed"));
+    assert!(denied.says("this account is not allow-listed for traffic wakes"), "{}", denied.body);
     assert_eq!(sandbox.post("connect").await.status, 201);
     ground.playground.shutdown().await;
 }

@@ -70,6 +70,11 @@ impl Answer {
     pub(crate) fn told(&self) -> (u16, &str) {
         (self.status.as_u16(), self.body["error_code"].as_str().unwrap_or(""))
     }
+
+    /// Whether its words for people have these in them.
+    pub(crate) fn says(&self, words: &str) -> bool {
+        self.body["message"].as_str().is_some_and(|message| message.contains(words))
+    }
 }
 
 impl Api {

@@ -30,7 +30,7 @@ async fn what_the_platform_refuses_is_told_as_what_it_is() {
             &["--team-limit", "1"],
             "create error: rate limit\nwake error: rate limit error: rate limit\nconnect running\n",
         ),
-        ("retention", &["--retention", "1s"], "expired error: not running error: not found\nwhy true\nwhy true\n"),
+        ("retention", &["--retention", "1s"], "expired error: not running error: not found\nwhy true\nconnect true\n"),
     ] {
         let program = Program::start(options).await;
         let run = Run { program: &program, variables: &PLAIN, hosts: None };
