@@ -62,9 +62,9 @@ pub(crate) fn kill_below_me() {
     }
 }
 
-/// Ends what sandboxes have left whose roots are gone: it came to this process, if that is a subreaper. Whatever else it
-/// is, it is known by this: a child of this process in another session that is none of the `roots`. (What this process
-/// starts for itself stays in its session, and no process can come into another's; setsid(2).)
+/// Ends what sandboxes have left whose roots are gone: it came to this process, if that is a subreaper. Whatever
+/// else it is, it is known by this: a child of this process in another session that is none of the `roots`. (What
+/// this process starts for itself stays in its session, and no process can come into another's; setsid(2).)
 pub(crate) fn kill_orphans(roots: &Roots) {
     let me = getpid().as_raw_nonzero().get();
     let Some(session) = getsid(None).ok().map(|session| session.as_raw_nonzero().get()) else { return };

@@ -55,8 +55,8 @@ pub(crate) fn remove_at(above: &OwnedFd, name: &Path) -> io::Result<()> {
     }
 }
 
-/// Once through the topmost folder. What its folders hold in folders of their own becomes its own, and is met in a later
-/// pass: so no path is ever longer than two names.
+/// Once through the topmost folder. What its folders hold in folders of their own becomes its own, and is met in a
+/// later pass: so no path is ever longer than two names.
 #[derive(Default)]
 struct Pass {
     removed: u64,

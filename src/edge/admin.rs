@@ -71,8 +71,8 @@ pub(crate) fn admin<S: Settings>(vitals: Arc<Vitals>, pages: Router, settings: A
     }))
 }
 
-/// For a machine on which somebody browses: requests to other names than its own are refused. A web page could make them,
-/// under a name of its own that leads here.
+/// For a machine on which somebody browses: requests to other names than its own are refused. A web page could
+/// make them, under a name of its own that leads here.
 pub(crate) fn only_local(router: Router) -> Router {
     router.layer(middleware::from_fn(async |request: Request, next: Next| {
         let (head, body) = request.into_parts();
