@@ -107,6 +107,9 @@ async fn commands_and_callers_mean_the_same_files() {
     let root = Rpc::to(&house.ground.api.client, &sandbox).with("authorization", "Basic cm9vdDo=");
     assert_eq!(root.run(start).await.stdout, "/root\nof root");
     assert_eq!(house.get(&sandbox, "s.txt&username=root").await, (200, "of root".to_owned()));
+    house.run(&sandbox, "echo inside > /tmp/back.txt").await;
+    assert_eq!(house.get(&sandbox, "/tmp/back.txt").await, (200, "inside\n".to_owned()));
+    assert!(!std::path::Path::new("/tmp/back.txt").exists(), "it is the sandbox's own");
     house.run(&sandbox, "rm b.txt && mkdir -p x/y").await;
     assert_eq!(house.get(&sandbox, "b.txt").await.0, 404);
     assert_eq!(house.ask(&sandbox, "Stat", at("x/y")).await["entry"]["type"], "FILE_TYPE_DIRECTORY");

@@ -4,7 +4,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::playground_support::{Api, PROGRAM, client, program::Program};
+use crate::playground_support::{
+    Api, PROGRAM, client,
+    program::{Program, command_by},
+};
 
 const MIB: usize = 1 << 20;
 
@@ -14,7 +17,7 @@ async fn an_upload_for_which_there_is_no_room_changes_nothing() {
     let mut command = Command::new("unshare");
     let script = "mount -t tmpfs -o size=8m none \"$0\" && TMPDIR=\"$0\" exec \"$@\"";
     command.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(folder.path()).arg(PROGRAM);
-    let program = Program::start_by(command, &[]).await;
+    let program = Program::run(command_by(command, &[])).await;
     let api = Api { client: client(), base: program.variable("E2B_API_URL"), key: program.variable("E2B_API_KEY") };
     let sandbox = api.sleeper("base").await;
     let put = async |path: &str, letter: &str, length: usize| {

@@ -5,6 +5,7 @@ mod api;
 mod calls;
 mod directories;
 mod domain;
+mod doors;
 mod end;
 mod envd;
 mod files;
@@ -14,6 +15,7 @@ mod interpreter;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;
+mod remains;
 #[path = "../support/mod.rs"]
 mod support;
 mod watching;

@@ -28,8 +28,10 @@ impl Rpc {
         other
     }
 
+    /// A `method` of `process.Process`, or `service/method`.
     async fn send(&self, method: &str, kind: &str, body: Vec<u8>) -> Response {
-        let mut request = self.client.post(format!("{}/process.Process/{method}", self.base));
+        let service = if method.contains('/') { "" } else { "process.Process/" };
+        let mut request = self.client.post(format!("{}/{service}{method}", self.base));
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }

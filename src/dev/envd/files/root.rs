@@ -10,13 +10,12 @@ use std::{
 };
 
 use rustix::{
-    fs::{
-        AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat, openat2, renameat, unlinkat,
-    },
+    fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat, openat2, renameat},
     io::Errno,
 };
 
 use super::{fault::Fault, place::Place};
+use crate::dev::remove::remove_at;
 
 /// Directories are made and files are written with what the process's mask leaves of these.
 const DIRECTORY: Mode = Mode::from_raw_mode(0o777);
@@ -175,11 +174,7 @@ impl Root {
         let Some((above, name)) = place.split() else {
             return Err(Fault::invalid("the root cannot be removed"));
         };
-        let outcome = self.directory(&above).and_then(|above| match unlinkat(&above, name, AtFlags::empty()) {
-            Err(Errno::ISDIR) => std::fs::remove_dir_all(self.path_of(&above).join(name)),
-            outcome => Ok(outcome?),
-        });
-        match outcome {
+        match self.directory(&above).and_then(|above| remove_at(&above, name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             outcome => outcome.map_err(|error| Fault::of(&error, &place.to_string())),
         }
