@@ -189,6 +189,8 @@ impl App {
             .merge(admin::wake::pages(finder.clone()))
             .merge(admin::certificates::pages(certificates.clone()));
 
+        // Of the playground, in front of which people browse.
+        let names = if guard.is_some() { admin::only_local } else { std::convert::identity };
         let parts = Parts::new(config, guard, finder.clone(), metrics.clone(), traces.clone(), &shutdown);
         let patience = Arc::new(ArcSwap::from_pointee(patience(config)));
         let broken = CancellationToken::new();
@@ -218,10 +220,10 @@ impl App {
         let verbosity = Verbosity::new(config.log.filter.clone());
         let receivers = Receivers { site: parts.site, finder, patience, room, certificates, verbosity };
         let settings = Settings::new(loaded, receivers);
-        control.spawn(operators::serve(health, admin::health(vitals.clone())));
+        control.spawn(operators::serve(health, names(admin::health(vitals.clone()))));
         if let Some(socket) = admin {
             let pages = pages.merge(admin::settings::pages(settings.clone()));
-            control.spawn(operators::serve(socket, admin::admin(vitals, pages, settings.clone())));
+            control.spawn(operators::serve(socket, names(admin::admin(vitals, pages, settings.clone()))));
         }
         let addresses = doors.addresses;
         Ok(Self { addresses, shutdown, settings, control: Some(control), workers, traces, broken })

@@ -28,6 +28,8 @@ pub struct Rules {
     pub header_hosts: Vec<String>,
     /// The port that `{id}.{domain}` means; `None`: such a Host is refused.
     pub default_port: Option<Port>,
+    /// `sandbox.<domain>` is served below `domains` only, too. Otherwise under any domain: it names no sandbox.
+    pub shared_within_domains: bool,
 }
 
 /// Who is meant, and under which name.
@@ -75,7 +77,7 @@ pub fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
     if head.method == Method::CONNECT {
         return Err(Misrouted::ConnectMethod);
     }
-    let host = routed_host(head)?;
+    let host = host_of(head)?;
     let mut buffer = [0; MAX_HOST];
     let Authority { name, port: suffix } =
         Authority::parse(host.as_bytes(), &mut buffer).ok_or(Misrouted::InvalidHost)?;
@@ -93,7 +95,11 @@ pub fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
         Ok(Target { sandbox, port, host: host.clone(), shared: Some(own) })
     };
     let (label, domain) = name.split_once('.').unwrap_or((name, ""));
+    let is_served = || rules.domains.is_empty() || rules.domains.iter().any(|suffix| is_within(domain, suffix));
     if label == "sandbox" && !domain.is_empty() {
+        if rules.shared_within_domains && !is_served() {
+            return Err(Misrouted::UnknownDomain);
+        }
         let (sandbox, port) = from_headers(&head.headers)?;
         return shared(sandbox, port, domain);
     }
@@ -106,7 +112,7 @@ pub fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
     if domain.is_empty() {
         return Err(Misrouted::InvalidHost);
     }
-    if !rules.domains.is_empty() && !rules.domains.iter().any(|suffix| is_within(domain, suffix)) {
+    if !is_served() {
         return Err(Misrouted::UnknownDomain);
     }
     match (named, rules.default_port) {
@@ -119,7 +125,7 @@ pub fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
 
 /// The one Host of a request, or why there is not exactly one (RFC 9112 §3.2: repeated, or missing in
 /// HTTP/1.1, is 400). HTTP/1.0 and HTTP/2 may do without the header where the target has an authority.
-fn routed_host(head: &Parts) -> Result<HeaderValue, Misrouted> {
+pub(crate) fn host_of(head: &Parts) -> Result<HeaderValue, Misrouted> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (_, Some(_)) => return Err(Misrouted::InvalidHost),
@@ -138,6 +144,17 @@ fn routed_host(head: &Parts) -> Result<HeaderValue, Misrouted> {
         Some(host) if host == target.as_str() => Ok(host.clone()),
         Some(host) if !agree(target.as_str().as_bytes(), host.as_bytes(), &head.uri) => Err(Misrouted::InvalidHost),
         _ => HeaderValue::from_str(target.as_str()).map_err(|_| Misrouted::InvalidHost),
+    }
+}
+
+/// Whether a Host can mean no other machine than this: localhost, or a loopback address. A web page can point a name of
+/// its own at this machine and then talk to it as to its own server (DNS rebinding); that name is none of these.
+pub(crate) fn is_local(host: &HeaderValue) -> bool {
+    match Authority::parse(host.as_bytes(), &mut [0; MAX_HOST]).map(|authority| authority.name) {
+        Some(Name::V4(ip)) => ip.is_loopback(),
+        Some(Name::V6(ip)) => ip.to_canonical().is_loopback(),
+        Some(Name::Dns(name)) => name == "localhost",
+        None => false,
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
     metrics::{of_one, of_several},
     sandbox::Sandbox,
     sandboxes::{CreateFault, Sandboxes},
-    schema::{self, NewSandbox, PauseBody, RefreshBody, TimeoutBody, parse, parse_optional, time_left, time_to_live},
+    schema::{self, NewSandbox, PauseBody, RefreshBody, TimeoutBody, parse, parse_optional, time_left, time_more},
 };
 use crate::types::{Reason, Secret};
 
@@ -168,7 +168,7 @@ async fn pause(State(api): State<Arc<Api>>, Id(id): Id, body: Body) -> Answer {
 
 async fn resume(State(api): State<Arc<Api>>, names: Names, Id(id): Id, body: Body) -> Answer {
     let wanted: TimeoutBody = parse_optional(&bytes(body)?)?;
-    let timeout = time_to_live(wanted.timeout, V1_TIMEOUT)?;
+    let timeout = time_more(wanted.timeout, V1_TIMEOUT)?;
     let sandbox = api.find(&id)?;
     let resumed = sandbox.resume(&api.sandboxes.ground, timeout, wanted.memory.unwrap_or(true));
     resumed.await.map_err(|fault| ApiError::of(&id, fault))?;
@@ -178,7 +178,7 @@ async fn resume(State(api): State<Arc<Api>>, names: Names, Id(id): Id, body: Bod
 
 async fn connect(State(api): State<Arc<Api>>, names: Names, Id(id): Id, headers: HeaderMap, body: Body) -> Answer {
     let wanted: TimeoutBody = parse_optional(&bytes(body)?)?;
-    let timeout = time_to_live(wanted.timeout, V2_TIMEOUT)?;
+    let timeout = time_more(wanted.timeout, V2_TIMEOUT)?;
     let caller =
         if headers.get(WAKE).is_some_and(|value| value == "1") { Caller::Traffic } else { Caller::Owner(timeout) };
     let sandbox = api.find(&id)?;

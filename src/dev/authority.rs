@@ -14,7 +14,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, NameConstraints, PublicKeyData as _,
 };
 
-use super::sandboxes::random_name;
+use super::random::random_name;
 
 const DAY: Duration = Duration::from_hours(24);
 const AUTHORITY_DAYS: u32 = 3650;

@@ -5,10 +5,13 @@ use std::fmt::Write as _;
 use super::options::Addresses;
 
 /// The welcome: where everything is, and commands to paste. `templates` are the names one can create, `over_tls`
-/// what there is to say of `--tls`.
-pub(crate) fn text(at: &Addresses, key: &str, templates: &str, over_tls: &str) -> String {
+/// what there is to say of `--tls`. The `key` is told if it was made here: one that somebody brought is no news to
+/// them, and may open more than this.
+pub(crate) fn text(at: &Addresses, key: Option<&str>, templates: &str, over_tls: &str) -> String {
     let Addresses { api, proxy, health, admin, .. } = at;
     let mut text = String::new();
+    let own = key.map_or("(the key is that of your E2B_API_KEY)".to_owned(), |key| format!("export E2B_API_KEY={key}"));
+    let key = variable(key);
     // Writing to a string does not fail.
     let _ = write!(
         text,
@@ -26,7 +29,7 @@ pub(crate) fn text(at: &Addresses, key: &str, templates: &str, over_tls: &str) -
 
   Create a sandbox that sleeps when it is not used, and wakes by traffic:
 
-    export E2B_API_KEY={key}
+    {own}
     ID=$(curl -s http://{api}/sandboxes -H "X-API-KEY: $E2B_API_KEY" \
          -d '{{"templateID":"counter","timeout":300,"autoPause":true,"autoResume":{{"enabled":true}}}}' \
          | sed 's/.*"sandboxID":"\([a-z0-9]*\)".*/\1/'); echo "$ID"
@@ -42,12 +45,17 @@ pub(crate) fn text(at: &Addresses, key: &str, templates: &str, over_tls: &str) -
 
   E2B's SDKs, unmodified (in Python also: export NO_PROXY=127.0.0.1,localhost):
 
-    export E2B_API_KEY={key} E2B_API_URL=http://{api} E2B_SANDBOX_URL=http://{proxy}
+    export {key}E2B_API_URL=http://{api} E2B_SANDBOX_URL=http://{proxy}
 {over_tls}
   Ctrl-C ends the playground and every sandbox.
 "#
     );
     text
+}
+
+/// The key's part of a line that exports more.
+pub(super) fn variable(key: Option<&str>) -> String {
+    key.map(|key| format!("E2B_API_KEY={key} ")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -58,7 +66,9 @@ mod tests {
     fn the_commands_name_the_real_addresses_and_the_key() {
         let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
         let at = Addresses { api: at(1), proxy: at(2), health: at(3), admin: at(4), tls: None };
-        let text = text(&at, "e2b_00", "base, counter", "");
+        let said = |key| text(&at, key, "base, counter", "");
+        assert!(!said(None).contains("E2B_API_KEY="));
+        let text = said(Some("e2b_00"));
         for part in [
             "E2B_API_URL=http://127.0.0.1:1 E2B_SANDBOX_URL=http://127.0.0.1:2",
             "export E2B_API_KEY=e2b_00\n",

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::stage::{Stage, expect, moment, send};
-use super::{options::Addresses, sandbox::micros, schema::ProcessView};
+use super::{clock::micros, options::Addresses, schema::ProcessView};
 
 const CROWD: u64 = 50;
 

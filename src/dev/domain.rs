@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use tokio::{net::lookup_host, time::timeout};
 
-use super::{authority::Files, options::Options};
+use super::{authority::Files, banner::variable, options::Options};
 
 /// What the proxy takes the control API for.
 pub(crate) const API: &str = "api";
@@ -96,15 +96,15 @@ impl Domain {
     }
 
     /// What there is to know of it, with commands to paste.
-    pub(super) async fn banner(&self, key: &str) -> String {
+    pub(super) async fn banner(&self, key: Option<&str>) -> String {
         let at = *self.bound.get().unwrap_or(&self.wanted);
         self.text(key, at.ip(), self.resolves(at).await)
     }
 
-    fn text(&self, key: &str, ip: IpAddr, resolves: bool) -> String {
+    fn text(&self, key: Option<&str>, ip: IpAddr, resolves: bool) -> String {
         let (name, authority) = (&self.name, self.authority());
         let (ca, bundle) = (self.files.authority.display(), self.files.bundle.display());
-        let mut text = String::new();
+        let (mut text, key) = (String::new(), variable(key));
         // Writing to a string does not fail.
         let _ = write!(
             text,
@@ -113,7 +113,7 @@ impl Domain {
   sandboxes at https://{{port}}-$ID.{authority}. For E2B's SDKs, instead of the line above:
 
     unset E2B_API_URL E2B_SANDBOX_URL
-    export E2B_API_KEY={key} E2B_DOMAIN={authority}
+    export {key}E2B_DOMAIN={authority}
     export SSL_CERT_FILE={bundle} NODE_EXTRA_CA_CERTS={ca}
 "
         );
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_words_fit_the_machine_and_the_port() {
-        let text = |name, port, resolves| domain(name, port).text("e2b_0", Ipv4Addr::LOCALHOST.into(), resolves);
+        let text = |name, port, resolves| domain(name, port).text(Some("e2b_0"), Ipv4Addr::LOCALHOST.into(), resolves);
         let found = text("e2b.localhost", 3443, true);
         assert!(found.contains("E2B_API_KEY=e2b_0 E2B_DOMAIN=e2b.localhost:3443\n") && !found.contains("/etc/hosts"));
         let not_found = text("e2b.localhost", 443, false);

@@ -1,13 +1,16 @@
 //! Stopping, continuing and ending whole process trees. Everything here blocks.
 
-use std::{collections::HashSet, fs, io, thread, time::Duration};
+use std::{collections::HashSet, io, thread, time::Duration};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, getsid, pidfd_open, pidfd_send_signal, waitpid};
 use tokio::time::Instant;
 
-use super::proc_tree::{self, Process, Stat};
+use super::{
+    proc_tree::{self, Process, Stat},
+    roots::Roots,
+};
 
-/// The variable by which a process tells whose it is, also after its parents are gone.
+/// The variable by which a process tells whose it is, to people.
 pub(crate) const MARK: &str = "CLIENT_PROXY_SANDBOX";
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,18 +62,19 @@ pub(crate) fn kill_below_me() {
     }
 }
 
-/// Ends what is left of a sandbox whose root is gone. Its orphans came to this process, if it is a
-/// subreaper; they are known by their session or by the mark in their environment.
-pub(crate) fn kill_orphans(root: Process, id: &str) {
+/// Ends what sandboxes have left whose roots are gone: it came to this process, if that is a subreaper. Whatever
+/// else it is, it is known by this: a child of this process in another session that is none of the `roots`. (What
+/// this process starts for itself stays in its session, and no process can come into another's; setsid(2).)
+pub(crate) fn kill_orphans(roots: &Roots) {
     let me = getpid().as_raw_nonzero().get();
-    let mark = format!("{MARK}={id}");
+    let Some(session) = getsid(None).ok().map(|session| session.as_raw_nonzero().get()) else { return };
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
-        let orphans: Vec<Stat> = proc_tree::scan()
-            .into_iter()
-            .filter(|stat| stat.parent == me && stat.process != root)
-            .filter(|stat| stat.session == root.pid || is_marked(stat.process.pid, &mark))
-            .collect();
+        let orphans = roots.others(|| {
+            let mut all = proc_tree::scan();
+            all.retain(|stat| stat.parent == me && stat.session != session);
+            all
+        });
         if orphans.is_empty() {
             return;
         }
@@ -79,11 +83,6 @@ pub(crate) fn kill_orphans(root: Process, id: &str) {
             reap(orphan.process);
         }
     }
-}
-
-fn is_marked(pid: i32, mark: &str) -> bool {
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == mark.as_bytes()))
 }
 
 /// Stopped processes create no others, so stopping first makes the list final.

@@ -1,8 +1,9 @@
 //! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
-//! `process`, `freeze`, `reset` act; `proc_tree`, `sockets` read `/proc`). `agent` is what runs inside a
-//! sandbox, `envd` what the SDKs talk to there, `interpreter` one application of it, `guard` keeps strangers'
-//! listeners away from the proxy, `domain` and `authority` are `--tls`, `banner` and `demo` are what people see.
+//! `process`, `freeze`, `reset`, `remove` act; `proc_tree`, `sockets`, `usage` read `/proc`; `roots` are those of all
+//! trees). `agent` is what runs inside a sandbox, `envd` what the SDKs talk to there, `interpreter` one application
+//! of it, `guard` keeps strangers' listeners away from the proxy, `domain` and `authority` are `--tls`, `banner` and
+//! `demo` are what people see.
 //!
 //! For development: loopback only, no isolation.
 
@@ -12,6 +13,7 @@ mod api_error;
 mod authority;
 mod banner;
 mod callers;
+mod clock;
 pub mod demo;
 mod domain;
 mod envd;
@@ -25,11 +27,16 @@ mod metrics;
 mod options;
 mod proc_tree;
 mod process;
+mod random;
+mod remove;
 mod reset;
+mod roots;
 mod sandbox;
 mod sandboxes;
 mod schema;
 mod sockets;
+mod usage;
+mod variables;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -44,7 +51,8 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use self::{
     api::Api,
     domain::Domain,
-    sandboxes::{Ground, Sandboxes, random_hex},
+    random::random_hex,
+    sandboxes::{Ground, Sandboxes},
 };
 pub use self::{
     guard::ListenerGuard,
@@ -58,6 +66,8 @@ pub struct Playground {
     api_addr: SocketAddr,
     wanted: Addresses,
     key: String,
+    /// The key was made here.
+    is_own: bool,
     server: JoinHandle<()>,
 }
 
@@ -66,10 +76,9 @@ impl Playground {
     /// set; otherwise one is made. Fails when the address is taken, the key is of no use, or certificates
     /// cannot be made.
     pub async fn start(options: &Options) -> anyhow::Result<Self> {
-        let key = match std::env::var("E2B_API_KEY") {
-            Ok(key) if !key.is_empty() => key,
-            _ => format!("e2b_{}", random_hex(40)?),
-        };
+        let brought = std::env::var("E2B_API_KEY").ok().filter(|key| !key.is_empty());
+        let is_own = brought.is_none();
+        let key = brought.map_or_else(|| random_hex(40).map(|key| format!("e2b_{key}")), Ok)?;
         // It is pasted into commands and into a configuration file.
         if !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) {
             bail!("E2B_API_KEY may hold letters, digits, '-', '_' and '.' here; unset it to get one made");
@@ -95,7 +104,7 @@ impl Playground {
                 tracing::error!(%error, "the control API ended");
             }
         });
-        Ok(Self { api, api_addr, wanted, key, server })
+        Ok(Self { api, api_addr, wanted, key, is_own, server })
     }
 
     /// Where the control API listens.
@@ -112,7 +121,8 @@ impl Playground {
     pub fn proxy_config(&self) -> anyhow::Result<String> {
         let Addresses { proxy, health, admin, .. } = self.wanted;
         let (api, key) = (self.api_addr, &self.key);
-        let domain = self.api.domain.as_ref().map(|domain| domain.config(api)).transpose()?.unwrap_or_default();
+        let domain = self.api.domain.as_ref().map(|domain| domain.config(api)).transpose()?;
+        let domain = domain.unwrap_or_else(|| "domains = [\"localhost\"]\n".to_owned());
         Ok(format!(
             r#"# Made by the playground.
 [server]
@@ -144,11 +154,12 @@ drain_timeout = "2s"
 
     /// The welcome with commands to paste, for where the playground's doors really are.
     pub async fn banner(&self, at: &Addresses) -> String {
+        let key = self.is_own.then_some(&*self.key);
         let over_tls = match &self.api.domain {
-            Some(domain) => domain.banner(&self.key).await,
+            Some(domain) => domain.banner(key).await,
             None => String::new(),
         };
-        banner::text(at, &self.key, &self.api.sandboxes.ground.template_names(), &over_tls)
+        banner::text(at, key, &self.api.sandboxes.ground.template_names(), &over_tls)
     }
 
     /// Tells where the proxy was bound: answers of the control API name it as `domain`.

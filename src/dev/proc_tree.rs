@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fs};
 
 /// One process, told apart from a later one with the same number by its start time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
     /// Clock ticks since boot.
@@ -32,6 +32,10 @@ pub(crate) struct Stat {
     pub(crate) parent: i32,
     pub(crate) session: i32,
     threads: u32,
+    /// Of processors, in user and kernel mode, ever.
+    pub(crate) ticks: u64,
+    /// In memory now.
+    pub(crate) pages: u64,
 }
 
 impl Stat {
@@ -49,6 +53,8 @@ impl Stat {
             parent: field(4)?.parse().ok()?,
             session: field(6)?.parse().ok()?,
             threads: field(20)?.parse().ok()?,
+            ticks: field(14)?.parse::<u64>().ok()?.saturating_add(field(15)?.parse().ok()?),
+            pages: field(24)?.parse().ok()?,
         })
     }
 
@@ -120,7 +126,7 @@ mod tests {
     use super::*;
 
     fn line(pid: i32, name: &str, state: char, parent: i32, start: u64) -> String {
-        format!("{pid} ({name}) {state} {parent} 7 8 0 -1 4194560 1 0 0 0 1 1 0 0 20 0 1 0 {start} 100")
+        format!("{pid} ({name}) {state} {parent} 7 8 0 -1 4194560 1 0 0 0 11 22 0 0 20 0 1 0 {start} 100 3")
     }
 
     fn stat(pid: i32, state: char, parent: i32) -> Stat {
@@ -132,7 +138,7 @@ mod tests {
         let stat = Stat::parse(&line(12, "a) R 1 (b", 'T', 3, 99)).expect("a stat line");
         assert_eq!(stat.process, Process { pid: 12, start: 99 });
         assert_eq!((stat.name.as_str(), stat.state), ("a) R 1 (b", 'T'));
-        assert_eq!((stat.parent, stat.session), (3, 8));
+        assert_eq!((stat.parent, stat.session, stat.ticks, stat.pages), (3, 8, 33, 3));
         assert_eq!(Stat::parse("12 (x"), None);
         assert_eq!(Stat::parse(""), None);
     }

@@ -1,7 +1,6 @@
 //! One sandbox as a process tree: started, frozen, continued, ended.
 
 use std::{
-    collections::BTreeMap,
     io::{self, Write as _},
     net::{IpAddr, Ipv4Addr},
     os::{fd::OwnedFd, unix::process::CommandExt as _},
@@ -25,6 +24,7 @@ use super::{
     freeze::{self, Frozen},
     proc_tree::{self, Process},
     reset,
+    roots::ROOTS,
     sockets::{self, State},
 };
 use crate::types::Port;
@@ -51,7 +51,7 @@ impl From<io::Error> for StartError {
 
 /// What the agent says.
 type Said = BufReader<pipe::Receiver>;
-type Job = (Command, oneshot::Sender<io::Result<Child>>);
+type Job = (Command, oneshot::Sender<io::Result<(Child, Process)>>);
 
 /// Starts processes from one thread that lives as long as the playground: the kernel tells a process of
 /// the end of the *thread* that started it (prctl(2), `PR_SET_PDEATHSIG`), and those of a runtime's pool
@@ -67,8 +67,10 @@ impl Spawner {
         let (jobs, todo) = mpsc::channel::<Job>();
         thread::Builder::new().name("spawner".to_owned()).spawn(move || {
             for (mut command, done) in todo {
-                // Nobody waits any more: the child is dropped, and its lifeline with it.
-                let _ = done.send(command.spawn());
+                if let Err(Ok((_, root))) = done.send(ROOTS.start(&mut command)) {
+                    // Nobody waits any more: its lifeline is dropped with it, and it is nobody's.
+                    ROOTS.ended(root);
+                }
             }
         })?;
         Ok(Self { jobs, program })
@@ -89,20 +91,16 @@ impl Spawner {
         let (done, started) = oneshot::channel();
         let gone = || StartError::Failed("the playground is ending".to_owned());
         self.jobs.send((command, done)).map_err(|_| gone())?;
-        let mut child = started.await.map_err(|_| gone())??;
+        let (mut child, root) = started.await.map_err(|_| gone())??;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (Some(mut lifeline), Some(said)) = (stdin, stdout) else {
             return Err(StartError::Failed("it has no pipes".to_owned()));
         };
-        let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-        // Not collected yet, so the number is still this child's.
-        let root = Process::find(pid).ok_or_else(|| io::Error::other("it ended at once"))?;
         let mut line = serde_json::to_vec(order).map_err(io::Error::other)?;
         line.push(b'\n');
         let lifeline =
             spawn_blocking(move || lifeline.write_all(&line).map(|()| lifeline)).await.map_err(io::Error::other)??;
-        let mut tree =
-            Tree { id: order.id.clone(), ip: order.ip, root, child: Some(child), lifeline: Some(lifeline), said: None };
+        let mut tree = Tree { ip: order.ip, root, child: Some(child), lifeline: Some(lifeline), said: None };
         let mut said = BufReader::new(pipe::Receiver::from_owned_fd(OwnedFd::from(said))?);
         let mut word = String::new();
         let outcome = match timeout(START_LIMIT, said.read_line(&mut word)).await {
@@ -135,7 +133,6 @@ fn secrets_in_environment() -> impl Iterator<Item = std::ffi::OsString> {
 
 /// A running or frozen sandbox. Dropping it cuts its lifeline, which ends it.
 pub(crate) struct Tree {
-    id: String,
     ip: Ipv4Addr,
     root: Process,
     child: Option<Child>,
@@ -179,7 +176,7 @@ impl Tree {
 
     /// Returns when no process of the sandbox is left.
     pub(crate) async fn kill(mut self) {
-        let (root, id) = (self.root, std::mem::take(&mut self.id));
+        let root = self.root;
         let child = self.child.take();
         let lifeline = self.lifeline.take();
         let _ = spawn_blocking(move || {
@@ -188,7 +185,8 @@ impl Tree {
             if let Some(mut child) = child {
                 let _ = child.wait();
             }
-            freeze::kill_orphans(root, &id);
+            ROOTS.ended(root);
+            freeze::kill_orphans(&ROOTS);
         })
         .await;
     }
@@ -245,13 +243,4 @@ fn listens_beside_envd(tree: &[proc_tree::Stat]) -> bool {
     sockets::listening().iter().any(|socket| {
         socket.state == State::Listening && socket.local.port() != Port::ENVD.get() && held.contains_key(&socket.inode)
     })
-}
-
-/// What the environment of a sandbox's application may be given.
-pub(crate) fn environment_fault(environment: &BTreeMap<String, String>) -> Option<&'static str> {
-    let bad = |name: &String| name.is_empty() || name.contains(['=', '\0']);
-    if environment.keys().any(bad) || environment.values().any(|value| value.contains('\0')) {
-        return Some("envVars holds a name or value that no environment can hold");
-    }
-    None
 }

@@ -19,10 +19,12 @@ use tokio::{
 };
 
 use super::{
+    clock::micros,
     freeze::Frozen,
     lifecycle::{Due, Lifecycle, Phase, Policy, Refusal},
     proc_tree::Process,
     process::Tree,
+    remove,
     sandboxes::Ground,
 };
 use crate::types::{Reason, SandboxId};
@@ -208,7 +210,7 @@ impl Sandbox {
         if let Some(tree) = tree.take() {
             tree.kill().await;
         }
-        let _ = tokio::fs::remove_dir_all(&self.facts.folder).await;
+        remove::clear(self.facts.folder.clone()).await;
     }
 
     /// Does what the passing of time brings, until the end.
@@ -286,10 +288,4 @@ impl Sandbox {
             call.done_at = Some(micros());
         }
     }
-}
-
-/// Microseconds since 1970.
-pub(crate) fn micros() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }

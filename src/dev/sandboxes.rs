@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -21,6 +20,8 @@ use super::{
     lifecycle::Policy,
     options::{BUILT_IN, Options, Template},
     process::{Spawner, StartError, Tree},
+    random::random_name,
+    remove,
     sandbox::{Facts, Fault, Sandbox},
 };
 use crate::types::{Reason, SandboxId};
@@ -210,7 +211,7 @@ impl Sandboxes {
         let tree = match started {
             Ok(tree) => tree,
             Err(error) => {
-                let _ = tokio::fs::remove_dir_all(&facts.folder).await;
+                remove::clear(facts.folder).await;
                 return Err(failed(error.to_string()));
             }
         };
@@ -264,24 +265,6 @@ impl Sandboxes {
         for end in ends {
             let _ = end.await;
         }
-        let _ = tokio::fs::remove_dir_all(&self.ground.folder).await;
+        remove::clear(self.ground.folder.clone()).await;
     }
-}
-
-/// Lower-case letters and digits that nobody can guess.
-pub(crate) fn random_name(length: usize) -> anyhow::Result<String> {
-    random_text(length, b"0123456789abcdefghijklmnopqrstuv")
-}
-
-/// Hexadecimal digits that nobody can guess.
-pub(crate) fn random_hex(length: usize) -> anyhow::Result<String> {
-    random_text(length, b"0123456789abcdef")
-}
-
-/// The alphabet's length must divide 256, so that all characters are equally likely.
-fn random_text(length: usize, alphabet: &[u8]) -> anyhow::Result<String> {
-    let mut bytes = vec![0; length];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow::anyhow!("the system gives no random bytes"))?;
-    let pick = |byte: &u8| char::from(alphabet[usize::from(*byte) % alphabet.len()]);
-    Ok(bytes.iter().map(pick).collect())
 }

@@ -9,9 +9,9 @@ use super::{
     api_error::ApiError,
     lifecycle::{OnTimeout, Phase, Policy},
     proc_tree,
-    process::environment_fault,
     sandbox::Sandbox,
     sandboxes::Wish,
+    variables::environment_fault,
 };
 
 /// What envd of this version can do; SDKs choose their calls by it.
@@ -110,21 +110,31 @@ pub(crate) struct RefreshBody {
 
 /// A time to live in seconds.
 pub(crate) fn time_to_live(seconds: Option<i64>, default: Duration) -> Result<Duration, ApiError> {
-    let Some(seconds) = seconds else {
-        return Ok(default);
-    };
-    match u64::try_from(seconds) {
-        Ok(0) | Err(_) => Err(ApiError::bad_request("timeout must be at least 1 second")),
-        Ok(seconds) if seconds > LONGEST => {
-            Err(ApiError::bad_request(format!("timeout may be {LONGEST} seconds at most")))
-        }
-        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+    match seconds {
+        Some(..1) => Err(ApiError::bad_request("timeout must be at least 1 second")),
+        Some(seconds) => time_left(seconds),
+        None => Ok(default),
+    }
+}
+
+/// What a sandbox that is to run is given at least: nothing is nothing, and ends what sleeps as soon as it runs.
+pub(crate) fn time_more(seconds: Option<i64>, default: Duration) -> Result<Duration, ApiError> {
+    match seconds {
+        Some(..0) => Err(ApiError::bad_request("timeout must not be negative")),
+        Some(seconds) => time_left(seconds),
+        None => Ok(default),
     }
 }
 
 /// Time left from now in seconds; nothing and less means at once.
 pub(crate) fn time_left(seconds: i64) -> Result<Duration, ApiError> {
-    time_to_live(Some(seconds.max(1)), Duration::ZERO).map(|left| if seconds <= 0 { Duration::ZERO } else { left })
+    match u64::try_from(seconds) {
+        Err(_) => Ok(Duration::ZERO),
+        Ok(seconds) if seconds > LONGEST => {
+            Err(ApiError::bad_request(format!("timeout may be {LONGEST} seconds at most")))
+        }
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+    }
 }
 
 /// The content type is not looked at: people paste curl commands without one. No web page can send the

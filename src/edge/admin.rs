@@ -22,7 +22,12 @@ use axum::{
 
 use self::refusal::Refused;
 pub(crate) use self::settings::Settings;
-use crate::{shutdown::Shutdown, telemetry::Metrics, types::Secret};
+use crate::{
+    route::{host_of, is_local},
+    shutdown::Shutdown,
+    telemetry::Metrics,
+    types::Secret,
+};
 
 mod body;
 pub(crate) mod certificates;
@@ -63,6 +68,19 @@ pub(crate) fn admin<S: Settings>(vitals: Arc<Vitals>, pages: Router, settings: A
     router.layer(middleware::from_fn(move |request: Request, next: Next| {
         let allowed = settings.admin_token().is_none_or(|token| carries(&request, &token));
         async move { if allowed { next.run(request).await } else { finish(unauthorized()).await } }
+    }))
+}
+
+/// For a machine on which somebody browses: requests to other names than its own are refused. A web page could
+/// make them, under a name of its own that leads here.
+pub(crate) fn only_local(router: Router) -> Router {
+    router.layer(middleware::from_fn(async |request: Request, next: Next| {
+        let (head, body) = request.into_parts();
+        if host_of(&head).is_ok_and(|host| is_local(&host)) {
+            return next.run(Request::from_parts(head, body)).await;
+        }
+        let text = "this listener answers to localhost and loopback addresses only";
+        Refused::new(StatusCode::FORBIDDEN, "foreign_host", text).into_response()
     }))
 }
 

@@ -8,6 +8,7 @@ fn rules(domains: &[&str], header_hosts: &[&str], default_port: Option<u16>) -> 
         domains: domains.iter().map(ToString::to_string).collect(),
         header_hosts: header_hosts.iter().map(ToString::to_string).collect(),
         default_port: default_port.and_then(Port::new),
+        shared_within_domains: false,
     }
 }
 
@@ -174,6 +175,45 @@ fn only_listed_domains_and_what_is_below_them() {
         ("x.e2b.app", "InvalidHost"),
     ] {
         assert_eq!(told(&route(&head(&[("host", host)]), &rules)), want, "{host}");
+    }
+}
+
+#[test]
+fn a_shared_host_has_any_domain_unless_it_is_bound_to_those_listed() {
+    for (within, host, want) in [
+        (false, "sandbox.evil.example", "3000 abc"),
+        (true, "sandbox.evil.example", "UnknownDomain"),
+        (true, "sandbox.note2b.app", "UnknownDomain"),
+        (true, "sandbox.e2b.app", "3000 abc"),
+        (true, "sandbox.eu.e2b.app:443", "3000 abc"),
+        (true, "localhost:3002", "3000 abc"),
+        (true, "127.0.0.1", "3000 abc"),
+        (true, "evil.example", "UnknownDomain"),
+    ] {
+        let rules = Rules { shared_within_domains: within, ..rules(&["e2b.app"], &[], None) };
+        let head = head(&[("host", host), ("e2b-sandbox-id", "abc"), ("e2b-sandbox-port", "3000")]);
+        assert_eq!(told(&route(&head, &rules)), want, "{within} {host}");
+    }
+}
+
+#[test]
+fn only_names_of_this_machine_are_local() {
+    let local = |host: &str| is_local(&HeaderValue::from_str(host).expect("a value"));
+    for good in ["localhost", "LOCALHOST:3000", "127.0.0.1:3000", "127.9.9.9", "[::1]:3000", "[::ffff:127.0.0.1]"] {
+        assert!(local(good), "{good}");
+    }
+    for bad in [
+        "",
+        "evil.example",
+        "localhost.evil.example",
+        "10.0.0.1",
+        "127.0.0.1.evil.example:3000",
+        "0.0.0.0",
+        "[::]:80",
+        "localhost:x",
+        "a@localhost",
+    ] {
+        assert!(!local(bad), "{bad}");
     }
 }
 

@@ -3,6 +3,7 @@
 #![cfg(feature = "dev")]
 
 mod contexts;
+#[path = "../support/installed.rs"]
 mod installed;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;

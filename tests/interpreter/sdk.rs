@@ -4,7 +4,7 @@ use std::{process::Stdio, time::Duration};
 
 use tokio::{process::Command, time::timeout};
 
-use crate::stage::{KEY, Stage};
+use crate::stage::Stage;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sdk_carries_on_where_it_was() {
@@ -13,7 +13,7 @@ async fn the_sdk_carries_on_where_it_was() {
     story
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interpreter/story.py"))
         .env_clear()
-        .envs([("E2B_API_KEY", KEY), ("NO_PROXY", "127.0.0.1"), ("E2B_API_URL", &stage.api.base)])
+        .envs([("E2B_API_KEY", &*stage.api.key), ("NO_PROXY", "127.0.0.1"), ("E2B_API_URL", &stage.api.base)])
         .env("E2B_SANDBOX_URL", format!("http://{}", stage.proxy))
         .stdin(Stdio::null())
         .kill_on_drop(true);

@@ -1,65 +1,37 @@
 //! A playground as a user starts it, and a client of the interpreter in one of its sandboxes, through the proxy.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader},
-    net::SocketAddr,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-};
+use std::{fs, net::SocketAddr, path::PathBuf, process::Stdio};
 
 use reqwest::{RequestBuilder, Response, StatusCode};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    installed,
-    playground_support::{Api, PROGRAM, Sandbox, client, processes_with, until},
+    installed::{Installed, KERNEL},
+    playground_support::{
+        Api, Sandbox, processes_with,
+        program::{Program, command},
+        until,
+    },
 };
-
-pub(crate) const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 
 /// Ended when dropped; that nothing is left is seen by [`Stage::end`].
 pub(crate) struct Stage {
     pub(crate) api: Api,
     pub(crate) proxy: SocketAddr,
     pub(crate) python: PathBuf,
-    child: Child,
+    program: Program,
     /// Where the sandboxes' files are.
     folder: TempDir,
 }
 
 impl Stage {
     pub(crate) async fn set() -> Self {
-        let (python, folder) = (installed::python().await, tempfile::tempdir().expect("a folder"));
-        let mut child = Command::new(PROGRAM)
-            .args(["dev", "--api", "127.0.0.1:0", "--proxy", "127.0.0.1:0", "--health", "127.0.0.1:0"])
-            .args(["--admin", "127.0.0.1:0", "--python"])
-            .arg(&python)
-            .envs([("E2B_API_KEY", KEY), ("CLIENT_PROXY__LOG__FILTER", "warn")])
-            .env("TMPDIR", folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let (told, addresses) = tokio::sync::oneshot::channel();
-        // Read to the end: who prints into a closed pipe fails.
-        std::thread::spawn(move || {
-            let mut find = |what| {
-                said.find_map(|line| {
-                    let line = line.expect("a line");
-                    let address = line.trim().strip_prefix(what)?.trim().strip_prefix("http://")?;
-                    address.parse::<SocketAddr>().ok()
-                })
-            };
-            let _ = told.send(find("control API").zip(find("proxy")));
-            said.for_each(drop);
-        });
-        let (api, proxy) = addresses.await.expect("read").expect("it says where its doors are");
-        let api = Api { client: client(), base: format!("http://{api}"), key: KEY.to_owned() };
-        Self { api, proxy, python, child, folder }
+        let (python, folder) = (Installed::get(&KERNEL).await.python, tempfile::tempdir().expect("a folder"));
+        let mut command = command(&["--python", python.to_str().expect("text")]);
+        command.env("CLIENT_PROXY__LOG__FILTER", "warn").env("TMPDIR", folder.path()).stderr(Stdio::inherit());
+        let program = Program::run(command).await;
+        Self { api: program.api(), proxy: program.address("proxy"), python, program, folder }
     }
 
     /// A sandbox with an interpreter, that traffic may wake.
@@ -69,20 +41,12 @@ impl Stage {
     }
 
     /// Ends it as Ctrl-C does; nothing of its sandboxes is left.
-    pub(crate) async fn end(mut self, ids: &[&str]) {
-        kill_process(Pid::from_child(&self.child), Signal::INT).expect("signalled");
-        until("it ends", async || self.child.try_wait().expect("one's own child").is_some()).await;
+    pub(crate) async fn end(self, ids: &[&str]) {
+        self.program.end().await;
         for id in ids {
             until("no process is left", async || processes_with(id).is_empty()).await;
         }
         until("no file is left", async || fs::read_dir(self.folder.path()).expect("a folder").next().is_none()).await;
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

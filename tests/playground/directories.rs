@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::{envd::connect::Rpc, house::House};
 
 fn at(path: &str) -> Value {
     json!({ "path": path })
@@ -100,8 +100,55 @@ async fn commands_and_callers_mean_the_same_files() {
     let link = house.ask(&sandbox, "Stat", at("link")).await;
     assert_eq!((&link["entry"]["isSymlink"], &link["entry"]["type"]), (&json!(true), &json!("FILE_TYPE_FILE")));
     assert_eq!(link["entry"]["symlinkTarget"], "/home/user/a.txt");
+    // The home of `root`, whatever the machine has there.
+    let start = json!({ "process": { "cmd": "/bin/sh", "args": ["-c", "pwd; cat r.txt; cat r.txt > /root/s.txt"] } });
+    let sent = house.envd(&sandbox, "POST", "/files?path=r.txt&username=root").body("of root").send().await;
+    assert_eq!(sent.expect("an answer").status(), 200);
+    let root = Rpc::to(&house.ground.api.client, &sandbox).with("authorization", "Basic cm9vdDo=");
+    assert_eq!(root.run(start).await.stdout, "/root\nof root");
+    assert_eq!(house.get(&sandbox, "s.txt&username=root").await, (200, "of root".to_owned()));
+    house.run(&sandbox, "echo inside > /tmp/back.txt").await;
+    assert_eq!(house.get(&sandbox, "/tmp/back.txt").await, (200, "inside\n".to_owned()));
+    assert!(!std::path::Path::new("/tmp/back.txt").exists(), "it is the sandbox's own");
     house.run(&sandbox, "rm b.txt && mkdir -p x/y").await;
     assert_eq!(house.get(&sandbox, "b.txt").await.0, 404);
     assert_eq!(house.ask(&sandbox, "Stat", at("x/y")).await["entry"]["type"], "FILE_TYPE_DIRECTORY");
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_that_no_kernel_takes_are_refused_before_anything_is_done() {
+    let house = House::start().await;
+    let sandbox = house.ground.api.sleeper("base").await;
+    house.put(&sandbox, "a.txt", "a").await;
+    let agent = sandbox.processes().await[0].0;
+    let peak = || {
+        let status = std::fs::read_to_string(format!("/proc/{agent}/status")).expect("it lives");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse().ok());
+        peak.map(|peak: u64| peak / 1024).expect("a number")
+    };
+    let before = peak();
+    let (deep, long) = ("top/".repeat(10_000), format!("top/{}", "n".repeat(256)));
+    for path in [&*deep, &*long, &format!("top/{long}/x")] {
+        let moving = json!({ "source": "a.txt", "destination": path });
+        for (name, message) in [("Move", moving), ("MakeDir", at(path)), ("Stat", at(path)), ("ListDir", at(path))] {
+            assert_eq!(house.refused(&sandbox, name, message).await.1, "invalid_argument", "{name}");
+        }
+        let form = format!(
+            "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{path}\"\r\n\r\none\r\n--b--\r\n"
+        );
+        let sent = house.envd(&sandbox, "POST", "/files").header("Content-Type", "multipart/form-data; boundary=b");
+        assert_eq!(sent.body(form).send().await.expect("an answer").status(), 400);
+    }
+    let named = house.envd(&sandbox, "POST", &format!("/files?path={}", "top/".repeat(2_000))).body("x").send().await;
+    assert_eq!(named.expect("an answer").status(), 400);
+    assert!(peak() < before + 40, "{before} MiB before, {} MiB at its peak", peak());
+    assert_eq!(house.refused(&sandbox, "Stat", at("top")).await.1, "not_found", "nothing was made on the way");
+    // What the kernel takes is made, link by link and name by name.
+    let path = "d/".repeat(1_900);
+    house.run(&sandbox, "mkdir real && ln -s /home/user/real link").await;
+    house.ask(&sandbox, "MakeDir", at(&format!("link/{path}"))).await;
+    let made = house.ask(&sandbox, "Stat", at(&format!("real/{path}"))).await;
+    assert_eq!(made["entry"]["type"], "FILE_TYPE_DIRECTORY");
     house.end().await;
 }

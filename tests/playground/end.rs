@@ -3,78 +3,68 @@
 use std::{
     ffi::OsStr,
     fs::File,
-    io::{BufRead as _, BufReader},
     os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use rustix::{
-    process::{Pid, Signal, kill_process},
+    process::Signal,
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 
-use crate::playground_support::{Api, PROGRAM, client, processes_with, until};
+use crate::playground_support::{
+    processes_with,
+    program::{Program, command},
+    until,
+};
 
-const KEY: &str = "e2b_0123456789abcdef0123456789abcdef01234567";
 /// A daemon that has left parent and session and lets no hangup end it, beside an ordinary child.
-const TEMPLATE: &str = "stubborn=(trap '' HUP; setsid sleep 4341 &); sleep 4342";
+const TEMPLATE: [&str; 2] = ["--template", "stubborn=(trap '' HUP; setsid sleep 4341 &); sleep 4342"];
 
-async fn playground(stdin: Stdio, stderr: Stdio) -> (Child, Api) {
-    let mut child = Command::new(PROGRAM)
-        .args(["dev", "--api", "127.0.0.1:0", "--proxy", "127.0.0.1:0", "--health", "127.0.0.1:0"])
-        .args(["--admin", "127.0.0.1:0", "--template", TEMPLATE])
-        .env("E2B_API_KEY", KEY)
-        .stdin(stdin)
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        .spawn()
-        .expect("started");
-    let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let (told, address) = tokio::sync::oneshot::channel();
-    // Read to the end: who prints into a closed pipe fails.
-    std::thread::spawn(move || {
-        let found = said.find_map(|line| {
-            let line = line.expect("a line");
-            let address = line.trim().strip_prefix("control API")?.trim();
-            Some(address.to_owned())
-        });
-        let _ = told.send(found);
-        said.for_each(drop);
-    });
-    let base = address.await.expect("read");
-    let api = Api { client: client(), base: base.expect("it says where its API is"), key: KEY.to_owned() };
-    (child, api)
-}
+/// Starts a program, kills it at the end of its own input, and takes what that leaves. (This process, where other tests
+/// have playgrounds, would end it.)
+const ORPHANAGE: &str = "import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+try:
+    sys.stdin.read()
+finally:
+    child.kill()
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+";
 
-async fn ends_with(signal: Signal) {
-    let (mut child, api) = playground(Stdio::null(), Stdio::null()).await;
+/// Whatever ends the program that is started, nothing is left.
+async fn ends_with(mut program: Program, end: impl FnOnce(&mut Program)) {
+    let api = program.api();
     let (running, paused) = (api.sleeper("stubborn").await, api.sleeper("stubborn").await);
     let fresh = api.sleeper("counter").await;
     until("everything runs", async || running.processes().await.len() == 4 && paused.processes().await.len() == 4)
         .await;
     assert_eq!(paused.post("pause").await.status, 204);
+    let folder = running.folder().parent().expect("the playground's").to_owned();
     let ids = [running.id, paused.id, fresh.id];
-    let folders: Vec<_> = std::fs::read_dir(std::env::temp_dir())
-        .expect("a folder")
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.join(&ids[0]).exists())
-        .collect();
-    assert_eq!(folders.len(), 1);
-    kill_process(Pid::from_child(&child), signal).expect("signalled");
-    tokio::task::spawn_blocking(move || child.wait()).await.expect("waited").expect("ended");
+    end(&mut program);
+    until("it ends", async || program.child().try_wait().expect("one's own child").is_some()).await;
     until("no process is left", async || ids.iter().all(|id| processes_with(id).is_empty())).await;
-    until("no file is left", async || !folders[0].exists()).await;
+    until("no file is left", async || !folder.exists()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_playground_leaves_nothing() {
-    ends_with(Signal::KILL).await;
+    let inner = command(&TEMPLATE);
+    let mut outer = Command::new("python3");
+    outer.args(["-c", ORPHANAGE]).arg(inner.get_program()).args(inner.get_args());
+    outer.env_remove("E2B_API_KEY").stdin(Stdio::piped()).stderr(Stdio::null());
+    ends_with(Program::run(outer).await, |program| drop(program.child().stdin.take())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_playground_leaves_nothing() {
-    ends_with(Signal::INT).await;
+    ends_with(Program::start(&TEMPLATE).await, |program| program.signal(Signal::INT)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,15 +79,17 @@ async fn a_hangup_ends_the_playground_only_with_its_terminal() {
         let end = File::options().read(true).write(true).custom_flags(flags).open(name).expect("the other end");
         // Where the log goes to a file, the terminal is where one types.
         let (stdin, stderr) = if typed { (end.into(), Stdio::null()) } else { (Stdio::null(), end.into()) };
-        let (mut child, api) = playground(stdin, stderr).await;
-        let hangup = || kill_process(Pid::from_child(&child), Signal::HUP).expect("it lives");
-        hangup();
+        let mut command = command(&TEMPLATE);
+        command.stdin(stdin).stderr(stderr);
+        let mut program = Program::run(command).await;
+        let api = program.api();
+        program.signal(Signal::HUP);
         let sandbox = api.sleeper("counter").await;
         assert_eq!(api.get(&format!("/sandboxes/{}", sandbox.id)).await.status, 200, "it goes on");
         drop(keyboard);
-        hangup();
-        until("it ends", async || child.try_wait().expect("one's own child").is_some()).await;
-        assert_eq!(child.wait().expect("ended").code(), Some(0));
+        program.signal(Signal::HUP);
+        until("it ends", async || program.child().try_wait().expect("one's own child").is_some()).await;
+        assert_eq!(program.child().wait().expect("ended").code(), Some(0));
         until("no process is left", async || processes_with(&sandbox.id).is_empty()).await;
     }
 }

@@ -9,7 +9,10 @@ use client_proxy::{
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::playground_support::{Ground, Sandbox};
+use crate::{
+    envd::connect::{self, Rpc},
+    playground_support::{Ground, Sandbox},
+};
 
 pub(crate) struct House {
     pub(crate) ground: Ground,
@@ -63,11 +66,17 @@ impl House {
         told(self.envd(sandbox, "GET", &format!("/files?path={path}")).send().await.expect("an answer")).await
     }
 
+    /// Connect's calls of it.
+    fn rpc(&self, sandbox: &Sandbox) -> Rpc {
+        let rpc = Rpc::to(&self.ground.api.client, sandbox);
+        let mut rpc = rpc.with("e2b-sandbox-id", &sandbox.id).with("e2b-sandbox-port", "49983");
+        rpc.base = format!("http://{}", self.proxy);
+        rpc
+    }
+
     /// A unary call of `filesystem.Filesystem`: the status, and the message or the error.
     pub(crate) async fn call(&self, sandbox: &Sandbox, name: &str, message: Value) -> (u16, Value) {
-        let call = self.envd(sandbox, "POST", &format!("/filesystem.Filesystem/{name}"));
-        let answer = call.json(&message).send().await.expect("an answer");
-        (answer.status().as_u16(), answer.json().await.expect("JSON"))
+        self.rpc(sandbox).unary(&format!("filesystem.Filesystem/{name}"), &message).await
     }
 
     /// The same where it must go well.
@@ -84,29 +93,17 @@ impl House {
         (status, answer["code"].as_str().expect("a word").to_owned())
     }
 
-    /// A call with many answers (connectrpc.com/docs/protocol, "Streaming RPCs").
+    /// A call with many answers.
     pub(crate) async fn stream(&self, sandbox: &Sandbox, path: &str, message: &Value) -> Frames {
-        let call = self.envd(sandbox, "POST", path).header("Content-Type", "application/connect+json");
-        let json = message.to_string();
-        let length = u32::try_from(json.len()).expect("short");
-        let frame = [&[0], &length.to_be_bytes()[..], json.as_bytes()].concat();
-        let answer = call.header("Keepalive-Ping-Interval", "1").body(frame).send().await.expect("an answer");
-        assert_eq!(answer.status(), 200);
-        Frames { answer, read: Vec::new() }
+        let rpc = self.rpc(sandbox).with("keepalive-ping-interval", "1");
+        Frames(rpc.stream(path.trim_start_matches('/'), std::slice::from_ref(message)).await)
     }
 
     /// Runs a shell's command in the sandbox, to its end.
     pub(crate) async fn run(&self, sandbox: &Sandbox, command: &str) {
         let start = json!({ "process": { "cmd": "/bin/sh", "args": ["-c", command] } });
-        let mut frames = self.stream(sandbox, "/process.Process/Start", &start).await;
-        loop {
-            let (_, message) = frames.next().await;
-            if let Some(end) = message["event"].get("end") {
-                assert_eq!(end["status"], "exit status 0", "{command}: {end}");
-                return;
-            }
-            assert!(message["event"].is_object(), "{command}: {message}");
-        }
+        let ended = self.rpc(sandbox).run(start).await;
+        assert_eq!(ended.end["status"], "exit status 0", "{command}: {ended:?}");
     }
 }
 
@@ -120,25 +117,12 @@ pub(crate) async fn told(answer: Response) -> (u16, String) {
     (status, text)
 }
 
-/// The answers of a stream.
-pub(crate) struct Frames {
-    answer: Response,
-    read: Vec<u8>,
-}
+/// The answers of a stream that does not end.
+pub(crate) struct Frames(connect::Frames);
 
 impl Frames {
     /// The flags of the next frame and its message; fails at the end of the stream.
     pub(crate) async fn next(&mut self) -> (u8, Value) {
-        loop {
-            if let Some((head, rest)) = self.read.split_first_chunk::<5>() {
-                let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-                if let Some(json) = rest.get(..length) {
-                    let frame = (head[0], serde_json::from_slice(json).expect("JSON"));
-                    self.read.drain(..5 + length);
-                    return frame;
-                }
-            }
-            self.read.extend(self.answer.chunk().await.expect("no reset").expect("not the end"));
-        }
+        self.0.next().await.expect("no reset").expect("not the end")
     }
 }

@@ -150,21 +150,61 @@ async fn a_watcher_keeps_what_happened_until_it_is_asked_also_over_a_pause() {
     house.end().await;
 }
 
+/// The user's inotify instances are few, and all of this user's programs share them.
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_that_nobody_removes_are_bounded() {
+async fn watches_of_both_kinds_are_bounded_together() {
     let house = House::start().await;
     let sandbox = house.ground.api.sleeper("base").await;
-    let mut made = Vec::new();
+    let (mut streams, mut made) = (Vec::new(), Vec::new());
     let refused = loop {
+        let mut frames = house.stream(&sandbox, WATCH, &json!({ "path": "." })).await;
+        let (flags, message) = frames.next().await;
+        if flags != 0 {
+            break message["error"]["code"].clone();
+        }
+        streams.push(frames);
         let (status, answer) = house.call(&sandbox, "CreateWatcher", json!({ "path": "." })).await;
         if status != 200 {
-            break answer;
+            break answer["code"].clone();
         }
         made.push(answer);
-        assert!(made.len() < 100, "without end");
+        assert!(made.len() < 50, "without end");
     };
-    assert_eq!(refused["code"], "resource_exhausted");
+    assert_eq!(refused, "resource_exhausted");
     house.ask(&sandbox, "RemoveWatcher", made.remove(0)).await;
     house.ask(&sandbox, "CreateWatcher", json!({ "path": "." })).await;
+    assert_eq!(house.refused(&sandbox, "CreateWatcher", json!({ "path": "." })).await.1, "resource_exhausted");
+    streams.pop();
+    until("a stream that was left gives its place back", async || {
+        house.call(&sandbox, "CreateWatcher", json!({ "path": "." })).await.0 == 200
+    })
+    .await;
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_with_its_directory_and_says_so() {
+    let house = House::start().await;
+    let sandbox = house.ground.api.sleeper("base").await;
+    for (away, last) in [("rm -r w", "REMOVE"), ("mv w gone", "RENAME")] {
+        house.run(&sandbox, "mkdir -p w/in").await;
+        let mut frames = house.stream(&sandbox, WATCH, &json!({ "path": "w", "recursive": true })).await;
+        frames.next().await;
+        let watcher = house.ask(&sandbox, "CreateWatcher", json!({ "path": "w" })).await;
+        house.run(&sandbox, &format!("{away} && mkdir w && touch w/new")).await;
+        told_until(&mut frames, ".", last).await;
+        let (flags, end) = frames.next().await;
+        assert_eq!((flags, &end["error"]["code"]), (2, &json!("not_found")), "{away}: {end}");
+        let mut told = Vec::new();
+        until("all is told", async || {
+            let (status, news) = house.call(&sandbox, "GetWatcherEvents", watcher.clone()).await;
+            told.extend(news["events"].as_array().into_iter().flatten().map(named));
+            (status, news["code"].as_str()) == (404, Some("not_found"))
+        })
+        .await;
+        assert!(told.contains(&(".".to_owned(), last.to_owned())), "{away}: {told:?}");
+        house.ask(&sandbox, "RemoveWatcher", watcher).await;
+        house.run(&sandbox, "rm -r w").await;
+    }
     house.end().await;
 }

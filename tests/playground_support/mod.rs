@@ -4,7 +4,12 @@
 
 pub(crate) mod program;
 
-use std::{fs, net::Ipv4Addr, path::Path, time::Duration};
+use std::{
+    fs,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use clap::Parser;
 use client_proxy::dev::{Options, Playground};
@@ -64,6 +69,11 @@ impl Answer {
     /// Status, and the word for programs.
     pub(crate) fn told(&self) -> (u16, &str) {
         (self.status.as_u16(), self.body["error_code"].as_str().unwrap_or(""))
+    }
+
+    /// Whether its words for people have these in them.
+    pub(crate) fn says(&self, words: &str) -> bool {
+        self.body["message"].as_str().is_some_and(|message| message.contains(words))
     }
 }
 
@@ -170,6 +180,13 @@ impl Sandbox {
 
     pub(crate) async fn inside(&self) -> Value {
         self.api.get(&format!("/playground/sandboxes/{}", self.id)).await.body
+    }
+
+    /// Where its files are on this machine.
+    pub(crate) fn folder(&self) -> PathBuf {
+        let all = fs::read_dir(std::env::temp_dir()).expect("a folder").flatten();
+        let mut found = all.map(|entry| entry.path().join(&self.id)).filter(|folder| folder.exists());
+        found.next().expect("its folder")
     }
 
     /// Number, name and state of every process.

@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::PROGRAM;
+use super::{Api, PROGRAM};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const FREE: &str = "127.0.0.1:0";
@@ -34,18 +34,26 @@ pub(crate) struct Program {
     pub(crate) banner: String,
 }
 
+/// `client-proxy dev` with these arguments, on free ports, with a key of its own.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    command_by(Command::new(PROGRAM), arguments)
+}
+
+/// The same of a command that becomes it.
+pub(crate) fn command_by(mut command: Command, arguments: &[&str]) -> Command {
+    command.args(["dev", "--api", FREE, "--proxy", FREE, "--health", FREE, "--admin", FREE]).args(arguments);
+    command.env_remove("E2B_API_KEY").stdin(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
 impl Program {
-    /// With these arguments, on free ports.
     pub(crate) async fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(PROGRAM)
-            .args(["dev", "--api", FREE, "--proxy", FREE, "--health", FREE, "--admin", FREE])
-            .args(arguments)
-            .env_remove("E2B_API_KEY")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("started");
+        Self::run(command(arguments)).await
+    }
+
+    /// Returns when it has said where everything is.
+    pub(crate) async fn run(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("started");
         let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let (told, banner) = tokio::sync::oneshot::channel();
         // Read to the end: who prints into a closed pipe fails.
@@ -56,6 +64,34 @@ impl Program {
         });
         let banner = timeout(PATIENCE, banner).await.expect("words in time").expect("words");
         Self { child, banner }
+    }
+
+    /// Where one of its doors is: `control API`, `proxy`, `health`, `admin`.
+    pub(crate) fn address(&self, door: &str) -> SocketAddr {
+        let lines =
+            self.banner.lines().filter_map(|line| line.trim().strip_prefix(door)?.trim().strip_prefix("http://"));
+        let address = lines.map(|rest| rest.split(['/', ' ']).next().unwrap_or_default()).next();
+        address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("{door}: {}", self.banner))
+    }
+
+    /// Its control API, in the clear.
+    pub(crate) fn api(&self) -> Api {
+        self.api_with(&self.variable("E2B_API_KEY"))
+    }
+
+    /// The same where the key is one that it was given.
+    pub(crate) fn api_with(&self, key: &str) -> Api {
+        let base = format!("http://{}", self.address("control API"));
+        Api { client: super::client(), base, key: key.to_owned() }
+    }
+
+    /// One's hold on it.
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("signalled");
     }
 
     /// What it says is to be exported.
@@ -83,7 +119,7 @@ impl Program {
 
     /// As by Ctrl-C; returns when it has ended.
     pub(crate) async fn end(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::INT).expect("signalled");
+        self.signal(Signal::INT);
         let ended = tokio::task::spawn_blocking(move || self.child.wait().map(|status| status.code()));
         assert_eq!(ended.await.expect("waited").expect("ended"), Some(0));
     }

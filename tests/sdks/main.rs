@@ -3,11 +3,11 @@
 
 mod callers;
 mod cases;
-mod envd;
-mod installed;
 #[cfg(feature = "dev")]
-#[path = "../interpreter/installed.rs"]
-mod kernel;
+mod domain;
+mod envd;
+#[path = "../support/installed.rs"]
+mod installed;
 mod names;
 #[cfg(feature = "dev")]
 mod playground;

@@ -24,13 +24,13 @@ async fn pause_and_resume_are_as_documented_in_the_clear_and_over_tls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_platform_refuses_is_told_as_what_it_is() {
     for (walk, options, expected) in [
-        ("deny", &["--deny"][..], "denied error: sandbox paused\nconnect kept\n"),
+        ("deny", &["--deny"][..], "denied error: sandbox paused\nwhy true\nconnect kept\n"),
         (
             "limit",
             &["--team-limit", "1"],
             "create error: rate limit\nwake error: rate limit error: rate limit\nconnect running\n",
         ),
-        ("retention", &["--retention", "1s"], "expired error: not running error: not found\n"),
+        ("retention", &["--retention", "1s"], "expired error: not running error: not found\nwhy true\nconnect true\n"),
     ] {
         let program = Program::start(options).await;
         let run = Run { program: &program, variables: &PLAIN, hosts: None };

@@ -39,6 +39,16 @@ export const attempt = async (call) => {
   }
 }
 
+// Whether what it raises says so.
+export const tells = async (call, words) => {
+  try {
+    await call()
+  } catch (error) {
+    return error.message.includes(words)
+  }
+  return 'nothing raised'
+}
+
 export const state = async (sandbox) => (await sandbox.getInfo()).state
 export const lifetime = async (sandbox) => {
   const info = await sandbox.getInfo()

@@ -38,6 +38,15 @@ def attempt(call):
         return f"error: {kind(error)}"
 
 
+def tells(call, words):
+    """Whether what it raises says so."""
+    try:
+        call()
+    except Exception as error:
+        return words in str(error)
+    return "nothing raised"
+
+
 def state(sandbox):
     return sandbox.get_info().state.value
 

@@ -4,7 +4,7 @@
 
 import { randomUUID } from 'node:crypto'
 
-import { Sandbox, asleepAndBack, attempt, create, lifetime, say, state, until } from './shared.mjs'
+import { Sandbox, asleepAndBack, attempt, create, lifetime, say, state, tells, until } from './shared.mjs'
 
 const read = (sandbox) => attempt(() => sandbox.files.read('a.txt'))
 
@@ -64,6 +64,8 @@ const deny = async () => {
   await sandbox.files.write('a.txt', 'kept')
   await sandbox.pause()
   say('denied', await read(sandbox), await state(sandbox))
+  const words = 'the control plane does not allow its owner to have it woken'
+  say('why', await tells(() => sandbox.files.read('a.txt'), words))
   say('connect', await read(await sandbox.connect()))
 }
 
@@ -83,6 +85,9 @@ const retention = async () => {
   await sandbox.pause()
   await until(async () => (await attempt(() => state(sandbox))) === 'error: not found')
   say('expired', await read(sandbox), await attempt(() => sandbox.connect()))
+  say('why', await tells(() => sandbox.files.read('a.txt'), 'its snapshot has expired'))
+  // Whatever the API says, these are the SDK's words.
+  say('connect', await tells(() => sandbox.connect(), 'not found'))
 }
 
 await { life, deny, limit, retention }[process.argv[2]]()

@@ -8,7 +8,7 @@ import uuid
 
 from e2b import Sandbox, SandboxQuery, SandboxState
 
-from shared import ASLEEP_AND_BACK, attempt, create, lifetime, say, state, until
+from shared import ASLEEP_AND_BACK, attempt, create, lifetime, say, state, tells, until
 
 
 def read(sandbox):
@@ -67,6 +67,7 @@ def deny():
     sandbox.files.write("a.txt", "kept")
     sandbox.pause()
     say("denied", read(sandbox), state(sandbox))
+    say("why", tells(lambda: sandbox.files.read("a.txt"), "the control plane does not allow its owner to have it woken"))
     say("connect", read(sandbox.connect()))
 
 
@@ -86,6 +87,9 @@ def retention():
     sandbox.pause()
     until(lambda: attempt(lambda: state(sandbox)) == "error: not found")
     say("expired", read(sandbox), attempt(lambda: sandbox.connect()))
+    say("why", tells(lambda: sandbox.files.read("a.txt"), "its snapshot has expired"))
+    # Whatever the API says, these are the SDK's words.
+    say("connect", tells(lambda: sandbox.connect(), "not found"))
 
 
 {"life": life, "deny": deny, "limit": limit, "retention": retention}[sys.argv[1]]()

@@ -214,6 +214,7 @@ const code = async () => {
   await sandbox.kill()
 }
 
-const all = { commands, cut, crowd, port, large, terminal, watch, signed, code }
+// In JavaScript every watch is a stream.
+const all = { commands, cut, crowd, port, large, terminal, watch, stream: watch, signed, code }
 for (const name of process.argv.slice(2)) await all[name]()
 process.exit(0)

@@ -173,6 +173,41 @@ def watch():
     sandbox.kill()
 
 
+def stream():
+    sandbox = create(lifecycle=ASLEEP_AND_BACK)
+
+    async def watch():
+        same = await AsyncSandbox.connect(sandbox.sandbox_id)
+        await same.files.make_dir("watched")
+        events, gone = [], []
+
+        async def start():
+            return await same.files.watch_dir("watched", events.append, on_exit=gone.append, timeout=0)
+
+        async def seen(name):
+            while not any((event.name, event.type.value) == (name, "create") for event in events):
+                await asyncio.sleep(0.05)
+
+        await start()
+        await same.files.write("watched/a.txt", "a")
+        await asyncio.wait_for(seen("a.txt"), 20)
+        say("watched", "a.txt")
+        await same.pause()
+        while not gone:
+            await asyncio.sleep(0.05)
+        say("asleep", state(sandbox), wakes(sandbox))
+        # The pause was the end of it; it wakes to be watched again.
+        watcher = await start()
+        await same.files.write("watched/b.txt", "b")
+        await asyncio.wait_for(seen("b.txt"), 20)
+        await watcher.stop()
+        # As above.
+        await asyncio.sleep(0.5)
+
+    asyncio.run(watch())
+    sandbox.kill()
+
+
 def signed():
     sandbox = create(lifecycle=ASLEEP_AND_BACK)
     content = {"Content-Type": "application/octet-stream"}

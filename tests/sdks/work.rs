@@ -6,8 +6,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use crate::{
-    installed::{Installed, NEWEST},
-    kernel,
+    installed::{Installed, KERNEL, NEWEST},
     playground_support::program::Program,
     run::{OVER_TLS, PLAIN, ROOT, Run, said_by_all},
 };
@@ -37,7 +36,7 @@ impl Place {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_terminals_and_ports_carry_on_where_they_were() {
     let place = Place::with(&[]).await;
-    let works = ["commands", "cut", "crowd", "port", "terminal", "watch"];
+    let works = ["commands", "cut", "crowd", "port", "terminal", "watch", "stream"];
     let said = said_by_all("work", &works, &[place.plain(), place.over_tls()]).await;
     assert_eq!(said, include_str!("work.txt"));
     place.program.end().await;
@@ -61,7 +60,7 @@ async fn signed_urls_work_under_the_domain_and_wake_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn code_remembers_across_a_pause_whoever_runs_it() {
-    let python = kernel::python().await;
+    let python = Installed::get(&KERNEL).await.python;
     let place = Place::with(&["--python", python.to_str().expect("text")]).await;
     let said = said_by_all("work", &["code"], &[place.plain(), place.over_tls()]).await;
     assert_eq!(said, "x 2 1\nerror ZeroDivisionError out\n");

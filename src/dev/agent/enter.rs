@@ -1,7 +1,7 @@
 //! The last step before a program of the sandbox: the agent starts itself in this role, which does what
 //! can only be done in the child (a terminal of its own, the sandbox's folder as root), and becomes it.
 //!
-//! The root is the sandbox's folder with what the machine has beside it: the home of `user` and `/tmp`
+//! The root is the sandbox's folder with what the machine has beside it: the homes of `user` and `root` and `/tmp`
 //! are the sandbox's own, `/usr` and the like are the machine's. That needs user namespaces. Where the
 //! machine has none to give, programs see the machine's root and begin in the sandbox's home. Neither is
 //! a security boundary.
@@ -23,7 +23,7 @@ use rustix::{
 };
 
 /// What the sandbox has of its own, whatever the machine has there.
-const OWN: [&str; 2] = ["home", "tmp"];
+const OWN: [&str; 3] = ["home", "root", "tmp"];
 
 /// What programs cannot do without; other folders of the machine may be impossible to show.
 const NEEDED: [&str; 3] = ["dev", "proc", "usr"];
@@ -144,7 +144,8 @@ fn own_root(folder: &Path, uid: u32) -> io::Result<()> {
     }
     show(Path::new("/"), folder, &OWN)?;
     show(Path::new("/home"), &folder.join("home"), &["user"])?;
-    make_folder(&folder.join("root"))?;
+    // Whoever is root on the machine may have programs there.
+    show(Path::new("/root"), &folder.join("root"), &[])?;
     let _ = name_user(folder, uid);
     chroot(folder)?;
     Ok(())

@@ -27,7 +27,7 @@ use super::{
         children::{Children, Started},
         files,
     },
-    freeze, interpreter,
+    freeze, interpreter, remove,
 };
 use crate::types::Port;
 
@@ -138,7 +138,9 @@ fn root() -> anyhow::Result<()> {
 /// The playground is gone, by whatever means.
 fn end(folder: &Path) -> ! {
     freeze::kill_below_me();
-    let _ = std::fs::remove_dir_all(folder);
+    if let Err(error) = remove::remove(folder) {
+        eprintln!("{}: files of a sandbox are left: {error}", folder.display());
+    }
     // The playground's own folder goes with the last sandbox.
     if let Some(parent) = folder.parent() {
         let _ = std::fs::remove_dir(parent);

@@ -10,7 +10,7 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::dev::{options::Addresses, sandbox::micros, schema::ProcessView};
+use crate::dev::{clock::micros, options::Addresses, schema::ProcessView};
 
 const LIMIT: Duration = Duration::from_mins(1);
 

@@ -7,9 +7,9 @@
 //! async fn stream_input(.., requests: Messages<Input>) -> Result<Nothing, rpc::Error>;
 //!
 //! Router::new()
-//!     .route("/filesystem.Filesystem/Stat", rpc::unary(stat))
-//!     .route("/process.Process/Start", rpc::server_stream(start))
-//!     .route("/process.Process/StreamInput", rpc::client_stream(stream_input))
+//!     .route("/filesystem.Filesystem/Stat", rpc::unary(rpc::SHORT, stat))
+//!     .route("/process.Process/Start", rpc::server_stream(rpc::SHORT, start))
+//!     .route("/process.Process/StreamInput", rpc::client_stream(rpc::INPUT, stream_input))
 //! ```
 
 mod call;
@@ -17,33 +17,31 @@ mod envelope;
 mod error;
 mod json;
 mod keepalive;
+mod reading;
 
 use std::{future::Future, io};
 
 use axum::{
     Json,
-    body::{Body, Bytes},
+    body::Body,
     extract::{Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{MethodRouter, post},
 };
 use futures_util::{Stream, StreamExt as _, stream};
-use http_body_util::{BodyExt as _, Limited};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::timeout_at;
 
-#[allow(unused_imports, reason = "`Int64` is for the file services")]
+use self::reading::Reading;
 pub(crate) use self::{
     call::Call,
     envelope::Messages,
     error::{Code, Error},
     json::{Blob, Int64},
     keepalive::keep_alive,
+    reading::{INPUT, SHORT},
 };
-
-/// The longest message, in bytes.
-pub(crate) const MESSAGE_MAX: usize = 16 * 1024 * 1024;
 
 const UNARY: &str = "application/json";
 const STREAM: &str = "application/connect+json";
@@ -53,8 +51,8 @@ const STREAM_ENCODING: &str = "connect-content-encoding";
 pub(crate) trait Service: Clone + Send + Sync + 'static {}
 impl<S: Clone + Send + Sync + 'static> Service for S {}
 
-/// One message there, one back. An error is the answer's status and a JSON body.
-pub(crate) fn unary<S, Q, A, F, H>(handler: H) -> MethodRouter<S>
+/// One message there, of so many bytes at most, and one back. An error is the answer's status and a JSON body.
+pub(crate) fn unary<S, Q, A, F, H>(longest: usize, handler: H) -> MethodRouter<S>
 where
     S: Service,
     Q: DeserializeOwned + Send + 'static,
@@ -70,7 +68,9 @@ where
             let call = call(request.headers(), header::CONTENT_ENCODING.as_str())?;
             let deadline = call.deadline;
             let answer = async {
-                let message = envelope::parse(&whole(request.into_body()).await?)?;
+                // Until the answer is there: the message is in memory as long.
+                let mut reading = Reading::new(request.into_body(), longest);
+                let message = envelope::parse(&reading.whole().await?)?;
                 handler(state, call, message).await
             };
             before(deadline, answer).await
@@ -82,8 +82,8 @@ where
     })
 }
 
-/// One message there, many back. The stream ends at the caller's deadline.
-pub(crate) fn server_stream<S, Q, A, T, F, H>(handler: H) -> MethodRouter<S>
+/// One message there, of so many bytes at most, and many back. The stream ends at the caller's deadline.
+pub(crate) fn server_stream<S, Q, A, T, F, H>(longest: usize, handler: H) -> MethodRouter<S>
 where
     S: Service,
     Q: DeserializeOwned + Send + 'static,
@@ -100,7 +100,7 @@ where
             let call = call(request.headers(), STREAM_ENCODING)?;
             let deadline = call.deadline;
             let begun = async {
-                let mut messages = Messages::new(request.into_body());
+                let mut messages = Messages::new(request.into_body(), longest);
                 let message = messages.next().await?.ok_or_else(|| Error::malformed("the request has no message"))?;
                 if messages.next_bytes().await?.is_some() {
                     return Err(Error::malformed("the request has more than one message"));
@@ -126,8 +126,8 @@ where
     })
 }
 
-/// Many messages there, one back.
-pub(crate) fn client_stream<S, Q, A, F, H>(handler: H) -> MethodRouter<S>
+/// Many messages there, each of so many bytes at most, and one back.
+pub(crate) fn client_stream<S, Q, A, F, H>(longest: usize, handler: H) -> MethodRouter<S>
 where
     S: Service,
     Q: DeserializeOwned + Send + 'static,
@@ -142,7 +142,7 @@ where
         let outcome = async {
             let call = call(request.headers(), STREAM_ENCODING)?;
             let deadline = call.deadline;
-            before(deadline, handler(state, call, Messages::new(request.into_body()))).await
+            before(deadline, handler(state, call, Messages::new(request.into_body(), longest))).await
         };
         let outcome = outcome.await;
         stream_answer(stream::iter([Some(outcome), None]))
@@ -164,14 +164,6 @@ async fn before<T>(
     match deadline {
         Some(at) => timeout_at(at, work).await.unwrap_or_else(|_| Err(Error::late())),
         None => work.await,
-    }
-}
-
-async fn whole(body: Body) -> Result<Bytes, Error> {
-    match Limited::new(body, MESSAGE_MAX).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Error::too_long()),
-        Err(error) => Err(Error::malformed(format!("the request broke off: {error}"))),
     }
 }
 

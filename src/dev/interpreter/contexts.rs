@@ -14,7 +14,7 @@ use super::{
     driver::{Answers, Driver},
     server::Fault,
 };
-use crate::dev::sandboxes::random_name;
+use crate::dev::random::random_name;
 
 /// Each is a process of some tens of megabytes.
 const CONTEXTS_MAX: usize = 32;

@@ -76,10 +76,7 @@ async fn serve(order: Order) -> anyhow::Result<()> {
 /// An empty folder with the scripts; what an earlier life of the sandbox left there goes.
 fn prepare(folder: &Path) -> io::Result<PathBuf> {
     let run = folder.join(RUN);
-    match fs::remove_dir_all(&run) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    super::remove::remove(&run)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&run)?;
     fs::write(run.join("kernel.py"), include_str!("kernel.py"))?;
     fs::write(run.join("driver.py"), include_str!("driver.py"))?;

@@ -19,7 +19,7 @@ use super::{
     contexts::{Context, Contexts},
     driver::Answers,
 };
-use crate::{dev::process::environment_fault, types::Secret};
+use crate::{dev::variables::environment_fault, types::Secret};
 
 const CODE_MAX: usize = 4 << 20;
 const WISH_MAX: usize = 64 << 10;

@@ -8,48 +8,50 @@ use serde_json::Value;
 use crate::playground_support::Sandbox;
 
 #[derive(Clone)]
-pub(super) struct Rpc {
-    pub(super) client: Client,
-    pub(super) base: String,
-    pub(super) headers: Vec<(&'static str, String)>,
+pub(crate) struct Rpc {
+    pub(crate) client: Client,
+    pub(crate) base: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
 impl Rpc {
     /// Straight to the sandbox.
-    pub(super) fn to(client: &Client, sandbox: &Sandbox) -> Self {
+    pub(crate) fn to(client: &Client, sandbox: &Sandbox) -> Self {
         let headers = vec![("connect-protocol-version", "1".to_owned()), ("x-access-token", sandbox.token.clone())];
         Self { client: client.clone(), base: format!("http://{}:49983", sandbox.ip), headers }
     }
 
-    pub(super) fn with(&self, name: &'static str, value: &str) -> Self {
+    pub(crate) fn with(&self, name: &'static str, value: &str) -> Self {
         let mut other = self.clone();
         other.headers.retain(|(known, _)| *known != name);
         other.headers.push((name, value.to_owned()));
         other
     }
 
+    /// A `method` of `process.Process`, or `service/method`.
     async fn send(&self, method: &str, kind: &str, body: Vec<u8>) -> Response {
-        let mut request = self.client.post(format!("{}/process.Process/{method}", self.base));
+        let service = if method.contains('/') { "" } else { "process.Process/" };
+        let mut request = self.client.post(format!("{}/{service}{method}", self.base));
         for (name, value) in &self.headers {
             request = request.header(*name, value);
         }
         request.header("content-type", kind).body(body).send().await.expect("an answer")
     }
 
-    pub(super) async fn unary(&self, method: &str, message: &Value) -> (u16, Value) {
+    pub(crate) async fn unary(&self, method: &str, message: &Value) -> (u16, Value) {
         let answer = self.send(method, "application/json", message.to_string().into_bytes()).await;
         let status = answer.status().as_u16();
         (status, serde_json::from_slice(&answer.bytes().await.expect("a body")).expect("JSON"))
     }
 
     /// A call that must succeed.
-    pub(super) async fn done(&self, method: &str, message: &Value) -> Value {
+    pub(crate) async fn done(&self, method: &str, message: &Value) -> Value {
         let (status, answer) = self.unary(method, message).await;
         assert_eq!(status, 200, "{method}: {answer}");
         answer
     }
 
-    pub(super) async fn stream(&self, method: &str, messages: &[Value]) -> Frames {
+    pub(crate) async fn stream(&self, method: &str, messages: &[Value]) -> Frames {
         let body = messages.iter().flat_map(frame).collect();
         let answer = self.send(method, "application/connect+json", body).await;
         assert_eq!(answer.status(), 200);
@@ -58,7 +60,7 @@ impl Rpc {
     }
 
     /// Starts a program: its stream, and its number.
-    pub(super) async fn start(&self, message: Value) -> (Frames, u64) {
+    pub(crate) async fn start(&self, message: Value) -> (Frames, u64) {
         let mut frames = self.stream("Start", &[message]).await;
         let first = frames.event().await;
         let pid = first["start"]["pid"].as_u64().unwrap_or_else(|| panic!("no start: {first}"));
@@ -66,7 +68,7 @@ impl Rpc {
     }
 
     /// Runs a program to its end.
-    pub(super) async fn run(&self, message: Value) -> Ended {
+    pub(crate) async fn run(&self, message: Value) -> Ended {
         self.start(message).await.0.ended().await
     }
 }
@@ -79,24 +81,24 @@ fn frame(message: &Value) -> Vec<u8> {
     frame
 }
 
-pub(super) struct Frames {
+pub(crate) struct Frames {
     answer: Response,
     read: BytesMut,
 }
 
 /// What a program said, how it ended, and how its stream did.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
-    pub(super) stdout: String,
-    pub(super) stderr: String,
-    pub(super) pty: String,
-    pub(super) end: Value,
-    pub(super) last: Value,
+pub(crate) struct Ended {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) pty: String,
+    pub(crate) end: Value,
+    pub(crate) last: Value,
 }
 
 impl Frames {
     /// Flags and message; an error where the connection breaks.
-    pub(super) async fn next(&mut self) -> Result<Option<(u8, Value)>, reqwest::Error> {
+    pub(crate) async fn next(&mut self) -> Result<Option<(u8, Value)>, reqwest::Error> {
         loop {
             if let Some(mut head) = self.read.get(..5) {
                 let (flags, length) = (head.get_u8(), head.get_u32() as usize);
@@ -115,20 +117,20 @@ impl Frames {
     }
 
     /// The next event.
-    pub(super) async fn event(&mut self) -> Value {
+    pub(crate) async fn event(&mut self) -> Value {
         let (flags, mut message) = self.next().await.expect("a whole stream").expect("a frame");
         assert_eq!(flags, 0, "{message}");
         message["event"].take()
     }
 
     /// What the next event says on that channel.
-    pub(super) async fn said(&mut self, channel: &str) -> String {
+    pub(crate) async fn said(&mut self, channel: &str) -> String {
         let event = self.event().await;
         text(&event["data"][channel]).unwrap_or_else(|| panic!("no {channel}: {event}"))
     }
 
     /// Reads until the channel has said that text.
-    pub(super) async fn until_said(&mut self, channel: &str, wanted: &str) -> String {
+    pub(crate) async fn until_said(&mut self, channel: &str, wanted: &str) -> String {
         let mut all = String::new();
         while !all.contains(wanted) {
             all += &self.said(channel).await;
@@ -136,7 +138,7 @@ impl Frames {
         all
     }
 
-    pub(super) async fn ended(&mut self) -> Ended {
+    pub(crate) async fn ended(&mut self) -> Ended {
         let mut ended = Ended::default();
         while let Some((flags, message)) = self.next().await.expect("a whole stream") {
             if flags == 2 {

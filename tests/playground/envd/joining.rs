@@ -1,8 +1,9 @@
 //! Several listeners of one program: who leaves, who comes, who is slow.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{bash, lines, of, sandbox};
 use crate::playground_support::until;
@@ -71,6 +72,54 @@ async fn a_slow_listener_costs_no_memory_and_one_that_leaves_lets_the_program_go
     assert!(memory(agent) < before + 24 * 1024, "{before} KiB before, {} KiB now", memory(agent));
     rpc.done("SendSignal", &of(pid, &json!({ "signal": "SIGNAL_SIGTERM" }))).await;
     until("it is over", async || rpc.done("List", &json!({})).await["processes"] == json!([])).await;
+    ground.playground.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_that_does_not_read_is_turned_out_where_others_do() {
+    let (ground, _, rpc) = sandbox(json!({})).await;
+    let (mut idle, pid) = rpc.start(bash("until [ -e go ]; do sleep 0.01; done; seq 3000000")).await;
+    let mut busy = rpc.stream("Connect", &[of(pid, &json!({}))]).await;
+    assert_eq!(busy.event().await, json!({ "start": { "pid": pid } }));
+    assert_eq!(rpc.run(bash("touch go")).await.end["exitCode"], 0);
+    let ended = timeout(Duration::from_secs(30), busy.ended()).await.expect("not held up for long");
+    assert!(ended.stdout == lines(1..3_000_001), "{} bytes", ended.stdout.len());
+    assert_eq!((&ended.end["exitCode"], &ended.last), (&json!(0), &json!({})));
+    let last = loop {
+        let (flags, message) = idle.next().await.expect("a whole stream").expect("a last frame");
+        if flags != 0 {
+            break message;
+        }
+    };
+    assert_eq!(last["error"]["code"], "aborted", "it is told what it missed");
+    ground.playground.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listeners_that_left_a_silent_program_take_no_room_and_the_rest_are_bounded() {
+    let (ground, _, rpc) = sandbox(json!({})).await;
+    let (_frames, pid) = rpc.start(bash("sleep 4365")).await;
+    for _ in 0..100 {
+        let mut left = rpc.stream("Connect", &[of(pid, &json!({}))]).await;
+        assert_eq!(left.event().await, json!({ "start": { "pid": pid } }));
+    }
+    let mut here = Vec::new();
+    let refused = loop {
+        let mut frames = rpc.stream("Connect", &[of(pid, &json!({}))]).await;
+        let (flags, message) = frames.next().await.expect("whole").expect("a frame");
+        if flags != 0 {
+            break message;
+        }
+        here.push(frames);
+        assert!(here.len() < 1000, "without end");
+    };
+    assert_eq!(refused["error"]["code"], "resource_exhausted");
+    here.pop();
+    until("its place is free", async || {
+        let mut frames = rpc.stream("Connect", &[of(pid, &json!({}))]).await;
+        frames.next().await.expect("whole").expect("a frame").0 == 0
+    })
+    .await;
     ground.playground.shutdown().await;
 }
 

@@ -1,6 +1,6 @@
 //! envd as the SDKs meet it: Connect's frames over real sockets.
 
-mod connect;
+pub(crate) mod connect;
 mod ends;
 mod input;
 mod joining;
@@ -24,7 +24,7 @@ async fn sandbox(body: Value) -> (Ground, Sandbox, Rpc) {
 }
 
 /// What the SDKs send for `commands.run`.
-fn bash(script: &str) -> Value {
+pub(crate) fn bash(script: &str) -> Value {
     json!({ "process": { "cmd": "/bin/bash", "args": ["-l", "-c", script] }, "stdin": false })
 }
 

@@ -50,20 +50,6 @@ async fn user_folder_and_environment_are_as_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn programs_and_the_files_api_see_the_same_home() {
-    let (ground, sandbox, rpc) = sandbox(json!({})).await;
-    let client = &ground.api.client;
-    let sent = client.post(sandbox.files("/home/user/there.txt")).header("X-Access-Token", &sandbox.token);
-    assert_eq!(sent.body("from outside").send().await.expect("sent").status(), 200);
-    let said = rpc.run(bash("cat /home/user/there.txt; echo from inside > /tmp/back.txt")).await;
-    assert_eq!((&*said.stdout, said.end["exitCode"].as_i64()), ("from outside", Some(0)));
-    let back = client.get(sandbox.files("/tmp/back.txt")).header("X-Access-Token", &sandbox.token).send().await;
-    assert_eq!(back.expect("an answer").text().await.expect("a body"), "from inside\n");
-    assert!(!std::path::Path::new("/tmp/back.txt").exists(), "it is the sandbox's own");
-    ground.playground.shutdown().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn nothing_but_health_works_without_the_token() {
     let (ground, _, rpc) = sandbox(json!({})).await;
     let get = async |path: &str, token: Option<&String>| {

@@ -42,6 +42,9 @@ impl Fault {
                 Self::new(Code::PermissionDenied, format!("{path}: {error}"))
             }
             Some(Errno::NOSPC | Errno::DQUOT) => Self::new(Code::ResourceExhausted, "not enough disk space available"),
+            Some(Errno::OPNOTSUPP) => {
+                Self::new(Code::FailedPrecondition, format!("{path}: its file system cannot do that"))
+            }
             _ => Self::new(Code::Internal, format!("{path}: {error}")),
         }
     }

@@ -15,32 +15,53 @@ use rustix::{
     io::Errno,
 };
 
+use super::fault::Fault;
+
 const HEADER: &str = "x-metadata-";
 const ATTRIBUTE: &str = "user.e2b.";
-/// The kernel's bound on the names of all attributes together, and on one value (xattr(7)).
+/// The kernel's bound on the names of all attributes together (xattr(7)).
 const LONGEST: usize = 64 * 1024;
+/// All notes at one file, in bytes: ext4 keeps no more (ext4(5)), and a list or a form has thousands of files.
+const MOST: usize = 4096;
+/// With the attribute's first part, the longest name of one that the kernel takes (xattr(7)).
+const LONGEST_KEY: usize = 255 - ATTRIBUTE.len();
 
 pub(crate) type Metadata = BTreeMap<String, String>;
 
-/// The first value counts. Names are lower case, as header names are.
-pub(super) fn from_headers(headers: &HeaderMap) -> Metadata {
+/// The first value counts. Names are lower case, as header names are. Fails for more than can be kept.
+pub(super) fn from_headers(headers: &HeaderMap) -> Result<Metadata, Fault> {
     let noted = headers.keys().filter_map(|name| {
         let key = name.as_str().strip_prefix(HEADER).filter(|key| !key.is_empty())?;
         let value = headers.get(name)?;
         Some((key.to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
     });
-    noted.collect()
+    let noted: Metadata = noted.collect();
+    if noted.keys().any(|key| key.len() > LONGEST_KEY) || size(&noted) > MOST {
+        return Err(Fault::invalid(format!("{HEADER}*: {MOST} bytes at most, and {LONGEST_KEY} in a name")));
+    }
+    Ok(noted)
 }
 
-/// What is noted at a file, by a path that names it. What cannot be read is as good as not there.
+fn size(noted: &Metadata) -> usize {
+    noted.iter().map(|(key, value)| key.len() + value.len()).sum()
+}
+
+/// What is noted at a file, by a path that names it. What cannot be read is as good as not there, and what is more
+/// than callers may note.
 pub(crate) fn read(file: &Path) -> Metadata {
     let noted = names(file).into_iter().filter_map(|name| {
-        let mut value = vec![0; LONGEST];
+        let mut value = vec![0; MOST];
         let length = getxattr(file, &name, &mut value).ok()?;
         value.truncate(length);
         Some((name.strip_prefix(ATTRIBUTE)?.to_owned(), String::from_utf8(value).ok()?))
     });
-    noted.collect()
+    let mut left = MOST;
+    let fits = |(key, value): &(String, String)| {
+        let rest = left.checked_sub(key.len() + value.len());
+        left = rest.unwrap_or(left);
+        rest.is_some()
+    };
+    noted.filter(fits).collect()
 }
 
 /// Replaces what is noted at the file. Fails where the file system keeps no such attributes, unless there is

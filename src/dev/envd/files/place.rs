@@ -13,6 +13,11 @@ pub(crate) const HOME: &str = "home/user";
 /// The same of `root`.
 const ROOT_HOME: &str = "root";
 
+/// The longest path and the longest name in it that the kernel takes, in bytes (`PATH_MAX`, which counts a NUL, and
+/// `NAME_MAX`). What is longer names nothing, and is refused before anybody works on it.
+const LONGEST_PATH: usize = 4095;
+const LONGEST_NAME: usize = 255;
+
 /// A path from the sandbox's folder on, without `.` and `..`; empty for the folder itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place(PathBuf);
@@ -23,6 +28,10 @@ impl Place {
     /// that no sandbox has.
     pub(crate) fn new(path: &str, user: Option<&str>, folder: &Path) -> Result<Self, Fault> {
         let home = home(user)?;
+        let too_long = |text| Err(Fault::invalid(text));
+        if path.len() > LONGEST_PATH {
+            return too_long(format!("a path has {LONGEST_PATH} bytes at most"));
+        }
         if path.contains('\0') {
             return Err(Fault::invalid("a path cannot hold a NUL"));
         }
@@ -41,12 +50,18 @@ impl Place {
         };
         for part in rest.components() {
             match part {
+                Component::Normal(name) if name.len() > LONGEST_NAME => {
+                    return too_long(format!("a name in a path has {LONGEST_NAME} bytes at most"));
+                }
                 Component::Normal(name) => place.push(name),
                 Component::ParentDir => {
                     place.pop();
                 }
                 Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
             }
+        }
+        if place.as_os_str().len() > LONGEST_PATH {
+            return too_long(format!("a path has {LONGEST_PATH} bytes at most, with the home before it"));
         }
         Ok(Self(place))
     }
@@ -70,12 +85,14 @@ impl Place {
         self.0.file_name().map_or_else(|| "/".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// Every directory above it, the topmost first.
-    pub(super) fn above(&self) -> Vec<Self> {
-        let mut above: Vec<Self> = self.0.ancestors().skip(1).map(|path| Self(path.to_owned())).collect();
-        above.pop();
-        above.reverse();
-        above
+    /// Its parts, the topmost first.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Path> {
+        self.0.iter().map(Path::new)
+    }
+
+    /// Where so many of its parts lead.
+    pub(super) fn first(&self, parts: usize) -> Self {
+        Self(self.0.iter().take(parts).collect())
     }
 }
 
@@ -139,12 +156,25 @@ mod tests {
     #[test]
     fn places_know_what_is_above_them() {
         let place = Place::new("/a/b/c", None, Path::new("/x")).expect("a place");
-        let above: Vec<String> = place.above().iter().map(ToString::to_string).collect();
-        assert_eq!(above, ["/a", "/a/b"]);
+        assert!(place.names().eq(["a", "b", "c"].map(Path::new)));
+        assert_eq!(place.first(2).to_string(), "/a/b");
         let (parent, name) = place.split().expect("not the root");
         assert_eq!((parent.to_string().as_str(), name), ("/a/b", Path::new("c")));
         let root = Place::new("/", None, Path::new("/x")).expect("a place");
-        assert!(root.split().is_none() && root.above().is_empty());
+        assert!(root.split().is_none() && root.names().next().is_none());
         assert_eq!(root.name(), "/");
+    }
+
+    #[test]
+    fn paths_are_no_longer_than_the_kernel_takes() {
+        let (longest, name) = ("a/".repeat(2047) + "b", "n".repeat(LONGEST_NAME));
+        assert_eq!(
+            place(&format!("/{}", &longest[..LONGEST_PATH - 1]), None).map(|place| place.len()),
+            Ok(LONGEST_PATH - 1)
+        );
+        assert!(place(&name, None).is_ok());
+        for bad in [longest, format!("/{}", "a/".repeat(2047) + "bc"), name.clone() + "n", format!("a/{name}n/b")] {
+            assert_eq!(place(&bad, None), Err(Code::InvalidArgument), "{} bytes", bad.len());
+        }
     }
 }

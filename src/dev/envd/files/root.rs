@@ -10,11 +10,12 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat2, renameat, unlinkat},
+    fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat, openat2, renameat},
     io::Errno,
 };
 
 use super::{fault::Fault, place::Place};
+use crate::dev::remove::remove_at;
 
 /// Directories are made and files are written with what the process's mask leaves of these.
 const DIRECTORY: Mode = Mode::from_raw_mode(0o777);
@@ -75,27 +76,30 @@ impl Root {
         Ok((file, facts.len()))
     }
 
-    /// A regular file to be written, emptied; it and the directories above it are made where they are
-    /// missing.
-    pub(crate) fn open_to_write(&self, place: &Place) -> Result<File, Fault> {
+    /// A regular file to be written over, and whether it is new; it and the directories above it are made where they
+    /// are missing.
+    pub(crate) fn open_to_write(&self, place: &Place) -> Result<(File, bool), Fault> {
         let shown = place.to_string();
         let fault = |error: io::Error| Fault::of(&error, &shown);
+        let irregular = || Fault::invalid(format!("path '{shown}' is not a regular file"));
         if place.split().is_none() {
             return Err(fault(Errno::ISDIR.into()));
         }
-        self.make_above(place)?;
-        let file = match self.open(place, OFlags::WRONLY | OFlags::CREATE) {
+        let mut opened = self.open(place, OFlags::WRONLY);
+        let is_new = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if is_new {
+            self.make_above(place)?;
+            opened = self.open(place, OFlags::WRONLY | OFlags::CREATE);
+        }
+        let file = match opened {
             // A named pipe that nobody reads, or a socket.
-            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
-                return Err(Fault::invalid(format!("path '{shown}' is not a regular file")));
-            }
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => return Err(irregular()),
             opened => File::from(opened.map_err(fault)?),
         };
         if !file.metadata().map_err(fault)?.is_file() {
-            return Err(Fault::invalid(format!("path '{shown}' is not a regular file")));
+            return Err(irregular());
         }
-        file.set_len(0).map_err(fault)?;
-        Ok(file)
+        Ok((file, is_new))
     }
 
     /// A file without a name, on the file system of the folder.
@@ -114,35 +118,51 @@ impl Root {
         Ok(file.into())
     }
 
-    /// Makes the directories above, as far as they are missing.
-    pub(crate) fn make_above(&self, place: &Place) -> Result<(), Fault> {
-        place.above().iter().try_for_each(|above| self.make_directory(above).map(|_| ()))
+    /// Makes the directories above, as far as they are missing, and holds the lowest.
+    pub(crate) fn make_above(&self, place: &Place) -> Result<OwnedFd, Fault> {
+        let fault = |error: io::Error| Fault::of(&error, &place.to_string());
+        let above = place.split().map_or_else(|| place.clone(), |(above, _)| above);
+        match self.directory(&above) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found.map_err(fault),
+        }
+        // Downwards: each step is one name, however long the path.
+        let mut held = self.descriptor.try_clone().map_err(fault)?;
+        for (level, name) in above.names().enumerate() {
+            match mkdirat(&held, name, DIRECTORY) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(fault(error.into())),
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            held = match openat(&held, name, flags, Mode::empty()) {
+                // A link, perhaps, which leads on from the root.
+                Err(Errno::NOTDIR | Errno::LOOP) => self.directory(&above.first(level + 1)).map_err(fault)?,
+                opened => opened.map_err(|error| fault(error.into()))?,
+            };
+        }
+        Ok(held)
     }
 
-    /// Says whether it was missing. What stands above it must be there.
+    /// Says whether it was missing. What is missing above it is made, too.
     pub(crate) fn make_directory(&self, place: &Place) -> Result<bool, Fault> {
-        let fault = |error: io::Error| Fault::of(&error, &place.to_string());
-        let Some((parent, name)) = place.split() else {
+        let Some((_, name)) = place.split() else {
             return Ok(false);
         };
-        let parent = self.directory(&parent).map_err(fault)?;
-        match mkdirat(&parent, name, DIRECTORY) {
+        match mkdirat(self.make_above(place)?, name, DIRECTORY) {
             Ok(()) => Ok(true),
-            // Also a link to one is one, and whatever else it is shows in the next step.
             Err(Errno::EXIST) => Ok(false),
-            Err(error) => Err(fault(error.into())),
+            Err(error) => Err(Fault::of(&error.into(), &place.to_string())),
         }
     }
 
     /// rename(2), links not followed.
     pub(crate) fn rename(&self, from: &Place, to: &Place) -> Result<(), Fault> {
-        let (Some((above, name)), Some((new_above, new_name))) = (from.split(), to.split()) else {
+        let (Some((above, name)), Some((_, new_name))) = (from.split(), to.split()) else {
             return Err(Fault::invalid("the root cannot be moved, nor replaced"));
         };
         let fault = |error: io::Error| Fault::of(&error, &from.to_string());
         let above = self.directory(&above).map_err(fault)?;
-        self.make_above(to)?;
-        let new_above = self.directory(&new_above).map_err(|error| Fault::of(&error, &to.to_string()))?;
+        let new_above = self.make_above(to)?;
         renameat(&above, name, &new_above, new_name).map_err(|error| match error {
             Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR => Fault::of(&error.into(), &to.to_string()),
             error => fault(error.into()),
@@ -154,11 +174,7 @@ impl Root {
         let Some((above, name)) = place.split() else {
             return Err(Fault::invalid("the root cannot be removed"));
         };
-        let outcome = self.directory(&above).and_then(|above| match unlinkat(&above, name, AtFlags::empty()) {
-            Err(Errno::ISDIR) => std::fs::remove_dir_all(self.path_of(&above).join(name)),
-            outcome => Ok(outcome?),
-        });
-        match outcome {
+        match self.directory(&above).and_then(|above| remove_at(&above, name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             outcome => outcome.map_err(|error| Fault::of(&error, &place.to_string())),
         }

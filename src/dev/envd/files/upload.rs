@@ -1,19 +1,21 @@
-//! Uploads: to a file without a name first, so that one that breaks off changes nothing; then into place, as
-//! programs write, so that links, modes and watchers stay right.
+//! Uploads: to a file without a name first, so that one that breaks off or cannot be kept changes nothing; then into
+//! place, as programs write, so that links, modes and watchers stay right.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, Seek as _, Write as _},
+    os::fd::OwnedFd,
     sync::Arc,
     time::Duration,
 };
 
-use axum::{
-    body::Bytes,
-    extract::{FromRequest as _, Multipart, Request, multipart::MultipartError},
-    http::header,
-};
+use axum::{body::Bytes, extract::Request, http::header};
 use futures_util::{Stream, StreamExt as _};
+use rustix::{
+    fs::{FallocateFlags, fallocate},
+    io::Errno,
+};
 use serde::Serialize;
 use tokio::time::timeout;
 
@@ -21,6 +23,7 @@ use super::{
     Query,
     coding::unpacked,
     fault::{Fault, in_background},
+    form::Form,
     metadata::{self, Metadata},
     place::Place,
     root::Root,
@@ -43,7 +46,7 @@ pub(super) struct Written {
 
 /// A form with files in its parts `file`, or one file as it is.
 pub(super) async fn receive(root: &Arc<Root>, query: &Query, request: Request) -> Result<Vec<Written>, Fault> {
-    let metadata = metadata::from_headers(request.headers());
+    let metadata = metadata::from_headers(request.headers())?;
     let request = unpacked(request)?;
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let is_form = kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
@@ -53,28 +56,27 @@ pub(super) async fn receive(root: &Arc<Root>, query: &Query, request: Request) -
         let chunks = request.into_body().into_data_stream();
         return Ok(vec![store(root, place, chunks, &metadata).await?]);
     }
-    let broken = |error: MultipartError| Fault::invalid(format!("error reading form: {}", error.body_text()));
-    let mut form = Multipart::from_request(request, &()).await.map_err(|error| Fault::invalid(error.body_text()))?;
-    let (mut written, mut places) = (Vec::new(), Vec::new());
-    while let Some(part) = heard(form.next_field()).await?.map_err(broken)? {
-        if part.name() != Some("file") {
+    let mut form = Form::begin(request).await?;
+    let (mut written, mut places) = (Vec::new(), HashSet::new());
+    while let Some(part) = form.next().await? {
+        let Some(name) = part.file_name() else {
+            part.pass_over().await?;
             continue;
-        }
-        let path = query.path.as_deref().or(part.file_name()).unwrap_or_default();
-        let place = root.place(path, user)?;
+        };
+        let place = root.place(query.path.as_deref().unwrap_or(&name), user)?;
         if places.contains(&place) {
             return Err(Fault::invalid(format!("you cannot upload multiple files to the same path '{place}'")));
         }
         if places.len() == MAX_FILES {
             return Err(Fault::invalid(format!("more than {MAX_FILES} files in one form")));
         }
-        places.push(place.clone());
-        written.push(store(root, place, part, &metadata).await?);
+        places.insert(place.clone());
+        written.push(store(root, place, part.content(), &metadata).await?);
     }
     Ok(written)
 }
 
-async fn heard<T>(next: impl Future<Output = T>) -> Result<T, Fault> {
+pub(super) async fn heard<T>(next: impl Future<Output = T>) -> Result<T, Fault> {
     let late = |_| Fault::new(Code::DeadlineExceeded, "the upload stopped in the middle");
     timeout(SILENCE, next).await.map_err(late)
 }
@@ -103,13 +105,41 @@ async fn store<E: std::error::Error>(
     .await
 }
 
-/// The copy stays in the kernel.
-fn install(root: &Root, place: &Place, mut spool: File, noted: &Metadata) -> Result<(), Fault> {
-    let mut file = root.open_to_write(place)?;
-    let copied = spool.rewind().and_then(|()| io::copy(&mut spool, &mut file));
-    copied.map_err(|error| Fault::of(&error, &place.to_string()))?;
+/// The copy stays in the kernel. What can fail is tried before anything is changed: notes at the file without a name,
+/// which is on the same file system as a rule; room by asking for it.
+fn install(root: &Root, place: &Place, spool: File, noted: &Metadata) -> Result<(), Fault> {
+    let fault = |error: io::Error| Fault::of(&error, &place.to_string());
+    let spool = OwnedFd::from(spool);
+    metadata::write(&spool, &root.path_of(&spool), noted).map_err(fault)?;
+    let mut spool = File::from(spool);
+    let length = spool.metadata().map_err(fault)?.len();
+    let (mut file, is_new) = root.open_to_write(place)?;
+    if let Err(error) = reserve(&file, length) {
+        if is_new {
+            let _ = root.remove(place);
+        }
+        return Err(fault(error));
+    }
+    let copied = spool.rewind().and_then(|()| io::copy(&mut spool, &mut file)).and_then(|_| file.set_len(length));
+    copied.map_err(fault)?;
     let file = file.into();
-    metadata::write(&file, &root.path_of(&file), noted).map_err(|error| Fault::of(&error, &place.to_string()))
+    metadata::write(&file, &root.path_of(&file), noted).map_err(fault)
+}
+
+/// Room for so many bytes, without a change of the file.
+fn reserve(file: &File, length: u64) -> io::Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, length) {
+        // File systems that cannot do that: their people take the risk.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => {
+            // What it got of it is given back.
+            let _ = file.metadata().and_then(|facts| file.set_len(facts.len()));
+            Err(error.into())
+        }
+    }
 }
 
 fn reasons(error: &dyn std::error::Error) -> String {

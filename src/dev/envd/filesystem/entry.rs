@@ -62,6 +62,13 @@ impl EntryInfo {
         })
     }
 
+    /// In bytes, roughly.
+    pub(super) fn size_in_memory(&self) -> usize {
+        let noted: usize = self.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let target = self.symlink_target.as_ref().map_or(0, String::len);
+        size_of::<Self>() + self.name.len() + self.path.len() + target + noted
+    }
+
     pub(super) fn is_directory_itself(&self) -> bool {
         self.r#type == "FILE_TYPE_DIRECTORY" && !self.is_symlink
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use axum::Router;
 use futures_util::{Stream, StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::{
     entry::EntryInfo,
@@ -19,12 +20,17 @@ use self::{
 };
 use super::{
     files::{Fault, Place, Root, in_background},
-    rpc::{self, Call, Error},
+    rpc::{self, Call, Code, Error},
 };
+
+/// Each takes one of the user's inotify instances, of which there are 128 as a rule.
+const MOST_WATCHES: usize = 32;
 
 struct Service {
     root: Arc<Root>,
     watchers: Watchers,
+    /// Of watches, whether they are streams or wait to be asked.
+    seats: Arc<Semaphore>,
 }
 
 type State = Arc<Service>;
@@ -33,16 +39,20 @@ type State = Arc<Service>;
 pub(crate) fn router<S: rpc::Service>(root: Arc<Root>) -> Router<S> {
     let call = |name: &str| format!("/filesystem.Filesystem/{name}");
     Router::new()
-        .route(&call("Stat"), rpc::unary(stat))
-        .route(&call("ListDir"), rpc::unary(list))
-        .route(&call("MakeDir"), rpc::unary(make))
-        .route(&call("Move"), rpc::unary(rename))
-        .route(&call("Remove"), rpc::unary(remove))
-        .route(&call("WatchDir"), rpc::server_stream(watch))
-        .route(&call("CreateWatcher"), rpc::unary(create_watcher))
-        .route(&call("GetWatcherEvents"), rpc::unary(watcher_events))
-        .route(&call("RemoveWatcher"), rpc::unary(remove_watcher))
-        .with_state(Arc::new(Service { root, watchers: Watchers::default() }))
+        .route(&call("Stat"), rpc::unary(rpc::SHORT, stat))
+        .route(&call("ListDir"), rpc::unary(rpc::SHORT, list))
+        .route(&call("MakeDir"), rpc::unary(rpc::SHORT, make))
+        .route(&call("Move"), rpc::unary(rpc::SHORT, rename))
+        .route(&call("Remove"), rpc::unary(rpc::SHORT, remove))
+        .route(&call("WatchDir"), rpc::server_stream(rpc::SHORT, watch))
+        .route(&call("CreateWatcher"), rpc::unary(rpc::SHORT, create_watcher))
+        .route(&call("GetWatcherEvents"), rpc::unary(rpc::SHORT, watcher_events))
+        .route(&call("RemoveWatcher"), rpc::unary(rpc::SHORT, remove_watcher))
+        .with_state(Arc::new(Service {
+            root,
+            watchers: Watchers::default(),
+            seats: Arc::new(Semaphore::new(MOST_WATCHES)),
+        }))
 }
 
 /// `google.protobuf.Empty` and its likes.
@@ -128,9 +138,14 @@ struct Watching {
 }
 
 impl Watching {
-    async fn begin(self, service: &Service, call: &Call) -> Result<Watch, Error> {
+    /// A watch, and its seat, to be kept as long.
+    async fn begin(self, service: &Service, call: &Call) -> Result<(Watch, OwnedSemaphorePermit), Error> {
+        let seat = service.seats.clone().try_acquire_owned().map_err(|_| {
+            let why = format!("{MOST_WATCHES} watches are there already: end those that are not needed");
+            Error::new(Code::ResourceExhausted, why)
+        })?;
         let (root, place) = (service.root.clone(), service.place(call, &self.path)?);
-        Ok(in_background(move || Watch::new(root, place, self.recursive, self.include_entry)).await?)
+        Ok((in_background(move || Watch::new(root, place, self.recursive, self.include_entry)).await?, seat))
     }
 }
 
@@ -150,10 +165,11 @@ async fn watch(
     let watch = watching.begin(&service, &call).await?;
     let start = stream::iter([Ok(News::Start(Nothing {}))]);
     let batches = stream::unfold(Some(watch), async |watch| {
-        let mut watch = watch?;
+        let (watch, seat) = watch?;
         Some(match watch.next().await {
-            Ok(events) => {
-                (events.into_iter().map(|event| Ok(News::Filesystem(Box::new(event)))).collect(), Some(watch))
+            Ok((events, watch)) => {
+                let news = events.into_iter().map(|event| Ok(News::Filesystem(Box::new(event))));
+                (news.collect(), Some((watch, seat)))
             }
             Err(fault) => (vec![Err(fault.into())], None),
         })
@@ -169,9 +185,8 @@ struct Id {
 }
 
 async fn create_watcher(service: State, call: Call, watching: Watching) -> Result<Id, Error> {
-    service.watchers.check_room()?;
-    let watch = watching.begin(&service, &call).await?;
-    Ok(Id { watcher_id: service.watchers.add(watch)? })
+    let (watch, seat) = watching.begin(&service, &call).await?;
+    Ok(Id { watcher_id: service.watchers.add(watch, seat) })
 }
 
 #[derive(Serialize)]

@@ -1,6 +1,6 @@
 //! Looking at directories and changing them. Everything here blocks.
 
-use std::{io, path::PathBuf, vec};
+use std::{io, path::PathBuf};
 
 use super::{entry::EntryInfo, owners::Owners};
 use crate::dev::envd::{
@@ -8,40 +8,42 @@ use crate::dev::envd::{
     rpc::Code,
 };
 
-/// The longest list, in entries.
+/// The longest list, in entries and in what they take in memory, in bytes.
 const LONGEST: usize = 50_000;
+const LARGEST: usize = 32 << 20;
 
 /// What is in a directory and below it, as deep as asked for, each directory before what it holds. What
 /// vanishes meanwhile, or may not be looked into, is left out.
 pub(super) fn list(root: &Root, top: &Place, depth: u32) -> Result<Vec<EntryInfo>, Fault> {
     let owners = Owners::read();
     let names = names(root, top).map_err(|error| Fault::of(&error, &top.to_string()))?;
-    let mut levels = vec![below(top, &names)];
+    let (mut found, mut size) = (names.len(), 0);
+    let mut levels = vec![(top.clone(), names.into_iter())];
     let mut entries = Vec::new();
     let deepest = usize::try_from(depth.max(1)).unwrap_or(usize::MAX);
-    while let Some(level) = levels.last_mut() {
-        let Some(place) = level.next() else {
+    while let Some((directory, names)) = levels.last_mut() {
+        // Also what is only known by name yet is in memory.
+        if found > LONGEST || size > LARGEST {
+            let why = format!("more than {LONGEST} entries or {LARGEST} bytes below '{top}': ask for less depth");
+            return Err(Fault::new(Code::ResourceExhausted, why));
+        }
+        let Some(name) = names.next() else {
             levels.pop();
             continue;
         };
+        let place = directory.join(name);
         let Ok(entry) = EntryInfo::read(root, &place, &owners) else {
             continue;
         };
-        if entries.len() == LONGEST {
-            let why = format!("more than {LONGEST} entries below '{top}': ask for less depth");
-            return Err(Fault::new(Code::ResourceExhausted, why));
-        }
+        size += entry.size_in_memory();
         let goes_on = entry.is_directory_itself() && levels.len() < deepest;
         entries.push(entry);
         if goes_on && let Ok(names) = self::names(root, &place) {
-            levels.push(below(&place, &names));
+            found += names.len();
+            levels.push((place, names.into_iter()));
         }
     }
     Ok(entries)
-}
-
-fn below(place: &Place, names: &[PathBuf]) -> vec::IntoIter<Place> {
-    names.iter().map(|name| place.join(name)).collect::<Vec<_>>().into_iter()
 }
 
 /// In order.
@@ -67,7 +69,6 @@ pub(super) fn make(root: &Root, place: &Place) -> Result<EntryInfo, Fault> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(Fault::of(&error, &place.to_string())),
     }
-    root.make_above(place)?;
     if !root.make_directory(place)? {
         return Err(exists());
     }

@@ -18,9 +18,9 @@ use rustix::{
 use serde::Serialize;
 use tokio::io::unix::AsyncFd;
 
-use super::{entry::EntryInfo, tree::stat};
+use super::{entry::EntryInfo, owners::Owners};
 use crate::dev::envd::{
-    files::{Fault, Place, Root},
+    files::{Fault, Place, Root, in_background},
     rpc::Code,
 };
 
@@ -40,6 +40,13 @@ pub(super) struct Event {
     entry: Option<EntryInfo>,
 }
 
+impl Event {
+    /// In bytes, roughly.
+    pub(super) fn size_in_memory(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.entry.as_ref().map_or(0, EntryInfo::size_in_memory)
+    }
+}
+
 const CREATE: &str = "EVENT_TYPE_CREATE";
 const WRITE: &str = "EVENT_TYPE_WRITE";
 const REMOVE: &str = "EVENT_TYPE_REMOVE";
@@ -54,6 +61,8 @@ pub(super) struct Watch {
     with_entries: bool,
     /// Each watched directory by the kernel's number for it, from the top on.
     directories: HashMap<i32, PathBuf>,
+    /// What was watched is no longer where it was.
+    gone: bool,
 }
 
 struct Raw {
@@ -69,14 +78,15 @@ impl Watch {
             Some(Errno::MFILE) => Fault::new(Code::ResourceExhausted, "too many watches on this machine"),
             _ => Fault::new(Code::Internal, format!("no watch: {error}")),
         })?;
-        let mut watch = Self { queue, root, top, recursive, with_entries, directories: HashMap::new() };
+        let mut watch = Self { queue, root, top, recursive, with_entries, directories: HashMap::new(), gone: false };
         watch.add(Path::new(""), &mut Vec::new())?;
         Ok(watch)
     }
 
-    /// The next changes, at least one.
-    pub(super) async fn next(&mut self) -> Result<Vec<Event>, Fault> {
-        loop {
+    /// The next changes, at least one. A watch ends with its directory: one that is made anew under the same name is
+    /// another.
+    pub(super) async fn next(mut self) -> Result<(Vec<Event>, Self), Fault> {
+        while !self.gone {
             let batch = {
                 let mut ready = self.queue.readable().await.map_err(|error| internal(&error))?;
                 match ready.try_io(|queue| read(queue.get_ref())) {
@@ -84,22 +94,31 @@ impl Watch {
                     Err(_) => continue,
                 }
             };
-            let mut events = Vec::new();
-            for raw in batch {
-                self.take(&raw, &mut events)?;
-            }
+            let (events, same) = in_background(move || Ok((self.take_all(&batch)?, self))).await?;
             if !events.is_empty() {
-                return Ok(events);
+                return Ok((events, same));
             }
+            self = same;
         }
+        Err(Fault::new(Code::NotFound, format!("the watched directory '{}' is gone: watch again", self.top)))
     }
 
-    fn take(&mut self, raw: &Raw, events: &mut Vec<Event>) -> Result<(), Fault> {
+    fn take_all(&mut self, batch: &[Raw]) -> Result<Vec<Event>, Fault> {
+        let owners = self.with_entries.then(Owners::read);
+        let mut events = Vec::new();
+        for raw in batch {
+            self.take(raw, owners.as_ref(), &mut events)?;
+        }
+        Ok(events)
+    }
+
+    fn take(&mut self, raw: &Raw, owners: Option<&Owners>, events: &mut Vec<Event>) -> Result<(), Fault> {
         if raw.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             return Err(Fault::new(Code::ResourceExhausted, "more changes than could be kept; watch again"));
         }
         if raw.flags.contains(ReadFlags::IGNORED) {
-            self.directories.remove(&raw.directory);
+            let was = self.directories.remove(&raw.directory);
+            self.gone |= was.is_some_and(|directory| directory.as_os_str().is_empty());
             return Ok(());
         }
         let Some(directory) = self.directories.get(&raw.directory) else {
@@ -111,6 +130,7 @@ impl Watch {
         if of_itself && !is_top {
             return Ok(());
         }
+        self.gone |= of_itself && raw.flags.contains(ReadFlags::MOVE_SELF);
         let name = if of_itself { PathBuf::from(".") } else { directory.join(&raw.name) };
         let is_directory = raw.flags.contains(ReadFlags::ISDIR) && !of_itself;
         for (flags, kind) in [
@@ -121,7 +141,7 @@ impl Watch {
             (ReadFlags::DELETE | ReadFlags::DELETE_SELF, REMOVE),
         ] {
             if raw.flags.intersects(flags) {
-                events.push(self.event(&name, kind));
+                events.push(self.event(&name, kind, owners));
             }
         }
         if is_directory && self.recursive {
@@ -131,17 +151,16 @@ impl Watch {
             if raw.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
                 let mut found = Vec::new();
                 self.add(&name, &mut found)?;
-                events.extend(found.iter().map(|name| self.event(name, CREATE)));
+                events.extend(found.iter().map(|name| self.event(name, CREATE, owners)));
             }
         }
         Ok(())
     }
 
     /// What is gone has no entry, nor has a successor of the same name.
-    fn event(&self, name: &Path, kind: &'static str) -> Event {
-        let entry = (self.with_entries && ![REMOVE, RENAME].contains(&kind))
-            .then(|| stat(&self.root, &self.place(name)).ok())
-            .flatten();
+    fn event(&self, name: &Path, kind: &'static str, owners: Option<&Owners>) -> Event {
+        let owners = owners.filter(|_| ![REMOVE, RENAME].contains(&kind));
+        let entry = owners.and_then(|owners| EntryInfo::read(&self.root, &self.place(name), owners).ok());
         Event { name: name.display().to_string(), r#type: kind, entry }
     }
 
@@ -256,7 +275,10 @@ mod tests {
         }
         let fault = loop {
             match watch.next().await {
-                Ok(events) => assert!(!events.is_empty()),
+                Ok((events, same)) => {
+                    assert!(!events.is_empty());
+                    watch = same;
+                }
                 Err(fault) => break fault,
             }
         };

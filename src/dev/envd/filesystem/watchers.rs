@@ -1,20 +1,19 @@
 //! Watches that are asked for their news from time to time (`CreateWatcher`, `GetWatcherEvents`,
-//! `RemoveWatcher`). Nobody says when such a caller is gone: both numbers are bounded.
+//! `RemoveWatcher`). Nobody says when such a caller is gone: what is kept for it is bounded.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::task::AbortHandle;
+use tokio::{sync::OwnedSemaphorePermit, task::AbortHandle};
 
 use super::watch::{Event, Watch};
 use crate::dev::envd::{files::Fault, rpc::Code};
 
-/// Each takes one of the user's inotify instances, of which there are 128 as a rule.
-const MOST_WATCHERS: usize = 32;
-/// Events that nobody has asked for yet.
+/// Events that nobody has asked for yet, in number and in what they take in memory, in bytes.
 const MOST_EVENTS: usize = 20_000;
+const LARGEST: usize = 8 << 20;
 
 #[derive(Default)]
 pub(super) struct Watchers {
@@ -24,12 +23,24 @@ pub(super) struct Watchers {
 struct Watcher {
     news: Arc<Mutex<News>>,
     task: AbortHandle,
+    /// Also when the watch has ended: somebody may still ask.
+    _seat: OwnedSemaphorePermit,
 }
 
 #[derive(Default)]
 struct News {
     events: Vec<Event>,
+    size: usize,
     fault: Option<Fault>,
+}
+
+impl News {
+    /// Says whether there was room.
+    fn take(&mut self, events: Vec<Event>) -> bool {
+        self.size += events.iter().map(Event::size_in_memory).sum::<usize>();
+        self.events.extend(events);
+        self.events.len() <= MOST_EVENTS && self.size <= LARGEST
+    }
 }
 
 impl Drop for Watcher {
@@ -44,42 +55,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watchers {
-    /// Whether there may be another, before the work for it.
-    pub(super) fn check_room(&self) -> Result<(), Fault> {
-        if lock(&self.all).len() < MOST_WATCHERS {
-            return Ok(());
-        }
-        let why = format!("{MOST_WATCHERS} watchers are there already: remove those that are not needed");
-        Err(Fault::new(Code::ResourceExhausted, why))
-    }
-
     /// The new one's id.
-    pub(super) fn add(&self, mut watch: Watch) -> Result<String, Fault> {
-        self.check_room()?;
+    pub(super) fn add(&self, mut watch: Watch, seat: OwnedSemaphorePermit) -> String {
         let news = Arc::new(Mutex::new(News::default()));
         let kept = news.clone();
         let task = tokio::spawn(async move {
             loop {
                 let outcome = watch.next().await;
                 let mut kept = lock(&kept);
-                match outcome {
-                    Ok(events) if kept.events.len() + events.len() <= MOST_EVENTS => kept.events.extend(events),
-                    Ok(_) => {
-                        kept.events = Vec::new();
-                        let why = "more changes than could be kept; make another watcher";
-                        kept.fault = Some(Fault::new(Code::ResourceExhausted, why));
-                        return;
+                let fault = match outcome {
+                    Ok((events, same)) => {
+                        watch = same;
+                        if kept.take(events) {
+                            continue;
+                        }
+                        *kept = News::default();
+                        Fault::new(Code::ResourceExhausted, "more changes than could be kept; make another watcher")
                     }
-                    Err(fault) => {
-                        kept.fault = Some(fault);
-                        return;
-                    }
-                }
+                    Err(fault) => fault,
+                };
+                kept.fault = Some(fault);
+                return;
             }
         });
         let id = format!("w{:016x}", fastrand::u64(..));
-        lock(&self.all).insert(id.clone(), Watcher { news, task: task.abort_handle() });
-        Ok(id)
+        lock(&self.all).insert(id.clone(), Watcher { news, task: task.abort_handle(), _seat: seat });
+        id
     }
 
     /// What happened since the last call.
@@ -88,7 +89,10 @@ impl Watchers {
         let mut news = lock(&news);
         match &news.fault {
             Some(fault) if news.events.is_empty() => Err(fault.clone()),
-            _ => Ok(std::mem::take(&mut news.events)),
+            _ => {
+                news.size = 0;
+                Ok(std::mem::take(&mut news.events))
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use crate::dev::{
         Envd,
         rpc::{Call, Code, Error},
     },
-    process::environment_fault,
+    variables::environment_fault,
 };
 
 /// Programs of a machine without user namespaces see other files than the SDK's calls: their people are told.

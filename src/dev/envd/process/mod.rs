@@ -1,7 +1,9 @@
 //! `process.Process`: programs of the sandbox, started, watched and fed over Connect. A client that leaves a
 //! stream ends nothing: a process lives until it ends, is killed, or its start's own time is over.
 
+mod awake;
 mod end;
+mod inlet;
 mod launch;
 mod messages;
 mod outlets;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use axum::Router;
 use futures_util::{Stream, StreamExt as _, stream};
 use rustix::process::Signal;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 
 pub(crate) use self::table::Processes;
 use self::{
@@ -22,6 +24,7 @@ use self::{
         Answer, Chosen, End, Event, Input, InputRequest, ListRequest, ListResponse, Nothing, ProcessInfo, SignalName,
         SignalRequest, StartRequest, StreamedInput, UpdateRequest,
     },
+    outlets::{Heard, Refused},
     running::{Begun, Running},
 };
 use super::{
@@ -33,17 +36,19 @@ type Shared = Arc<Envd>;
 
 /// It is kept as long as the process runs; the system bounds the rest.
 const TAG_MAX: usize = 1024;
+/// The longest start, in bytes. Arguments and environment take a quarter of the stack's 8 MiB at most (execve(2)).
+const START: usize = 2 * 1024 * 1024;
 
 pub(super) fn router() -> Router<Shared> {
     Router::new()
-        .route("/process.Process/Start", rpc::server_stream(start))
-        .route("/process.Process/Connect", rpc::server_stream(connect))
-        .route("/process.Process/List", rpc::unary(list))
-        .route("/process.Process/Update", rpc::unary(update))
-        .route("/process.Process/SendInput", rpc::unary(send_input))
-        .route("/process.Process/StreamInput", rpc::client_stream(stream_input))
-        .route("/process.Process/CloseStdin", rpc::unary(close_stdin))
-        .route("/process.Process/SendSignal", rpc::unary(send_signal))
+        .route("/process.Process/Start", rpc::server_stream(START, start))
+        .route("/process.Process/Connect", rpc::server_stream(rpc::SHORT, connect))
+        .route("/process.Process/List", rpc::unary(rpc::SHORT, list))
+        .route("/process.Process/Update", rpc::unary(rpc::SHORT, update))
+        .route("/process.Process/SendInput", rpc::unary(rpc::INPUT, send_input))
+        .route("/process.Process/StreamInput", rpc::client_stream(rpc::INPUT, stream_input))
+        .route("/process.Process/CloseStdin", rpc::unary(rpc::SHORT, close_stdin))
+        .route("/process.Process/SendSignal", rpc::unary(rpc::SHORT, send_signal))
 }
 
 async fn start(envd: Shared, call: Call, request: StartRequest) -> Result<impl Answers, Error> {
@@ -57,10 +62,9 @@ async fn start(envd: Shared, call: Call, request: StartRequest) -> Result<impl A
     let wants_stdin = stdin.unwrap_or(true);
     let begun = Running::start(&envd.children, command, process, tag, pty, wants_stdin)
         .map_err(|error| Error::new(Code::InvalidArgument, format!("error starting process: {error}")))?;
-    let Begun { running, source, exit } = begun;
+    let Begun { running, source, heard, exit } = begun;
     let running = Arc::new(running);
     let pid = running.pid;
-    let events = running.outlets.listen();
     envd.processes.add(running.clone());
     let time = call.deadline.map(|at| at.saturating_duration_since(Instant::now()));
     tokio::spawn(async move {
@@ -68,29 +72,31 @@ async fn start(envd: Shared, call: Call, request: StartRequest) -> Result<impl A
         envd.processes.remove(pid);
         running.outlets.end(Event::End(End::of(status))).await;
     });
-    Ok(answers(number(pid), events, &call))
+    Ok(answers(number(pid), heard, &call))
 }
 
 async fn connect(envd: Shared, call: Call, request: Chosen) -> Result<impl Answers, Error> {
     let running = envd.processes.find(&request.process)?;
-    let Some(events) = running.outlets.listen() else {
-        return Err(Processes::gone(&request.process));
-    };
-    Ok(answers(number(running.pid), Some(events), &call))
+    let heard = running.outlets.listen().map_err(|refused| match refused {
+        Refused::Over => Processes::gone(&request.process),
+        Refused::Full => {
+            let why = format!("{} listen to this process already", outlets::LIMIT);
+            Error::new(Code::ResourceExhausted, why)
+        }
+    })?;
+    Ok(answers(number(running.pid), heard, &call))
 }
 
 /// What `Start` and `Connect` stream.
 trait Answers: Stream<Item = Result<Answer, Error>> + Send + 'static {}
 impl<S: Stream<Item = Result<Answer, Error>> + Send + 'static> Answers for S {}
 
-fn answers(pid: u32, events: Option<mpsc::Receiver<Event>>, call: &Call) -> impl Answers + use<> {
-    let answer = |event| Ok(Answer { event });
-    let first = stream::iter([Event::Start { pid }]);
-    let rest = stream::unfold(events, async |events| {
-        let mut events = events?;
-        Some((events.recv().await?, Some(events)))
-    });
-    keep_alive(first.chain(rest).map(answer), call.keepalive, move || answer(Event::Keepalive {}))
+fn answers(pid: u32, heard: Heard, call: &Call) -> impl Answers + use<> {
+    let answer = |event| Answer { event };
+    let first = stream::iter([Ok(Event::Start { pid })]);
+    let rest = stream::unfold(heard, async |mut heard| Some((heard.next().await?, heard)));
+    let all = first.chain(rest).map(move |event: Result<Event, Error>| event.map(answer));
+    keep_alive(all, call.keepalive, move || Ok(answer(Event::Keepalive {})))
 }
 
 fn number(pid: rustix::process::Pid) -> u32 {
@@ -109,7 +115,7 @@ async fn list(envd: Shared, _: Call, _: ListRequest) -> Result<ListResponse, Err
 async fn update(envd: Shared, _: Call, request: UpdateRequest) -> Result<Nothing, Error> {
     let running = envd.processes.find(&request.process)?;
     if let Some(pty) = request.pty {
-        running.resize(pty.size).map_err(|error| internal("resizing tty", &error))?;
+        running.input.resize(pty.size).map_err(|error| internal("resizing tty", &error))?;
     }
     Ok(Nothing {})
 }
@@ -137,14 +143,16 @@ async fn stream_input(envd: Shared, _: Call, mut messages: Messages<StreamedInpu
 
 async fn feed(running: &Running, input: &Input) -> Result<(), Error> {
     match input {
-        Input::Stdin(data) => running.write_stdin(&data.0).await.map_err(|error| internal("writing to stdin", &error)),
-        Input::Pty(data) => running.write_pty(&data.0).await.map_err(|error| internal("writing to tty", &error)),
+        Input::Stdin(data) => {
+            running.input.write_stdin(&data.0).await.map_err(|error| internal("writing to stdin", &error))
+        }
+        Input::Pty(data) => running.input.write_pty(&data.0).await.map_err(|error| internal("writing to tty", &error)),
     }
 }
 
 async fn close_stdin(envd: Shared, _: Call, request: Chosen) -> Result<Nothing, Error> {
     let running = envd.processes.find(&request.process)?;
-    running.close_stdin().await.map_err(|error| internal("closing stdin", &error))?;
+    running.input.close_stdin().await.map_err(|error| internal("closing stdin", &error))?;
     Ok(Nothing {})
 }
 

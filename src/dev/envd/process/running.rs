@@ -13,16 +13,13 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use rustix::process::{Pid, Signal};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::unix::pipe,
-    sync::{Mutex, oneshot},
-    time::{sleep, timeout},
-};
+use tokio::{io::AsyncReadExt as _, net::unix::pipe, sync::oneshot, time::timeout};
 
 use super::{
-    messages::{Event, Output, ProcessConfig, Pty, Size},
-    outlets::Outlets,
+    awake::awake_for,
+    inlet::Inlet,
+    messages::{Event, Output, ProcessConfig, Pty},
+    outlets::{Heard, Outlets},
     terminal::Terminal,
 };
 use crate::dev::envd::{
@@ -37,24 +34,15 @@ const CHUNK: usize = 32 * 1024;
 /// long as they talk.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// The most that a pause takes off a process's time.
-const STEP: Duration = Duration::from_secs(1);
-
 pub(super) struct Running {
     pub(super) pid: Pid,
     pub(super) config: ProcessConfig,
     pub(super) tag: Option<String>,
     pub(super) outlets: Outlets,
-    input: Inlet,
+    pub(super) input: Inlet,
     /// Chunks that were read, and that everybody has.
     read: AtomicUsize,
     told: AtomicUsize,
-}
-
-enum Inlet {
-    Terminal(Arc<Terminal>),
-    /// `None`: not wanted, or closed.
-    Pipe(Mutex<Option<pipe::Sender>>),
 }
 
 /// What is read of it.
@@ -66,6 +54,8 @@ pub(super) enum Source {
 pub(super) struct Begun {
     pub(super) running: Running,
     pub(super) source: Source,
+    /// What it says, for whoever started it.
+    pub(super) heard: Heard,
     pub(super) exit: oneshot::Receiver<ExitStatus>,
 }
 
@@ -85,50 +75,18 @@ impl Running {
             // It holds the programs' side open.
             drop(command);
             let terminal = Arc::new(terminal);
-            (Inlet::Terminal(terminal.clone()), Source::Terminal(terminal), started)
+            (Inlet::terminal(terminal.clone()), Source::Terminal(terminal), started)
         } else {
             command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
             let mut started = children.start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
             let source = Source::pipes(&mut started)?;
             let input = started.child.stdin.take().map(sender).transpose()?;
-            (Inlet::Pipe(Mutex::new(input)), source, started)
+            (Inlet::pipe(input), source, started)
         };
         let Started { pid, exit, .. } = started;
-        let outlets = Outlets::new();
+        let (outlets, heard) = Outlets::new();
         let (read, told) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Ok(Begun { running: Self { pid, config, tag, outlets, input, read, told }, source, exit })
-    }
-
-    pub(super) async fn write_stdin(&self, data: &[u8]) -> Result<(), String> {
-        let Inlet::Pipe(pipe) = &self.input else {
-            return Err("tty assigned to process: input should be written to the pty, not the stdin".to_owned());
-        };
-        let mut pipe = pipe.lock().await;
-        let pipe = pipe.as_mut().ok_or("stdin not enabled or closed")?;
-        pipe.write_all(data).await.map_err(|error| error.to_string())
-    }
-
-    pub(super) async fn close_stdin(&self) -> Result<(), String> {
-        let Inlet::Pipe(pipe) = &self.input else {
-            return Err("cannot close the stdin of a PTY process: send Ctrl+D (0x04) to the pty".to_owned());
-        };
-        pipe.lock().await.take();
-        Ok(())
-    }
-
-    fn terminal(&self) -> Result<&Terminal, String> {
-        match &self.input {
-            Inlet::Terminal(terminal) => Ok(terminal),
-            Inlet::Pipe(_) => Err("tty not assigned to process".to_owned()),
-        }
-    }
-
-    pub(super) async fn write_pty(&self, data: &[u8]) -> Result<(), String> {
-        self.terminal()?.write(data).await.map_err(|error| error.to_string())
-    }
-
-    pub(super) fn resize(&self, size: Size) -> Result<(), String> {
-        self.terminal()?.resize(size).map_err(|error| error.to_string())
+        Ok(Begun { running: Self { pid, config, tag, outlets, input, read, told }, source, heard, exit })
     }
 
     /// Tells what it says until it is over, and returns how it ended. After that time it is killed, as envd does.
@@ -167,6 +125,7 @@ impl Running {
             silent = timeout(LAST_WORDS, &mut all_said).await.is_ok()
                 || before == self.read.load(Ordering::Relaxed) && before == self.told.load(Ordering::Relaxed);
         }
+        self.input.end();
         status
     }
 
@@ -215,34 +174,4 @@ impl Source {
 
 fn sender(stdin: ChildStdin) -> io::Result<pipe::Sender> {
     pipe::Sender::from_owned_fd(OwnedFd::from(stdin))
-}
-
-/// A sandbox that sleeps does not grow older, though the clock goes on: a step is a step, however long it took.
-async fn awake_for(time: Option<Duration>) {
-    let Some(mut left) = time else {
-        return std::future::pending().await;
-    };
-    while !left.is_zero() {
-        let step = left.min(STEP);
-        sleep(step).await;
-        left -= step;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::time::{Instant, advance, timeout};
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn sleep_costs_no_time() {
-        let (begun, asleep) = (Instant::now(), Duration::from_hours(1));
-        let mut time = std::pin::pin!(awake_for(Some(Duration::from_millis(2500))));
-        assert!(timeout(Duration::from_millis(1200), &mut time).await.is_err());
-        advance(asleep).await;
-        time.await;
-        let awake = begun.elapsed().saturating_sub(asleep);
-        assert!((1500..2600).contains(&awake.as_millis()), "{awake:?}");
-    }
 }

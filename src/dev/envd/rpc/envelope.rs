@@ -5,10 +5,9 @@ use std::marker::PhantomData;
 
 use axum::body::Body;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use http_body_util::BodyExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Code, Error, MESSAGE_MAX};
+use super::{Code, Error, reading::Reading};
 
 const HEAD: usize = 5;
 const DATA: u8 = 0;
@@ -49,43 +48,38 @@ pub(super) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
 
 /// The messages of a request, one after the other; at most one is kept, and what came with it.
 pub(crate) struct Messages<T> {
-    body: Body,
-    read: BytesMut,
+    reading: Reading,
     kind: PhantomData<fn() -> T>,
 }
 
 impl<T: DeserializeOwned> Messages<T> {
-    pub(super) fn new(body: Body) -> Self {
-        Self { body, read: BytesMut::new(), kind: PhantomData }
+    pub(super) fn new(body: Body, longest: usize) -> Self {
+        Self { reading: Reading::new(body, longest), kind: PhantomData }
     }
 
-    /// `None` at the end of the request.
+    /// `None` at the end of the request. The one before has been worked on.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Error> {
+        self.reading.give_back();
         self.next_bytes().await?.map(|json| parse(&json)).transpose()
     }
 
     pub(super) async fn next_bytes(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
-            if let Some(message) = take(&mut self.read)? {
+            if let Some(message) = take(&mut self.reading)? {
                 return Ok(Some(message));
             }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.read.extend_from_slice(&data);
-                    }
-                }
-                Some(Err(error)) => return Err(Error::malformed(format!("the request broke off: {error}"))),
-                None if self.read.is_empty() => return Ok(None),
-                None => return Err(Error::malformed("the request ends within a frame")),
+            if !self.reading.more().await? {
+                let is_whole = self.reading.read.is_empty();
+                let broken = || Error::malformed("the request ends within a frame");
+                return if is_whole { Ok(None) } else { Err(broken()) };
             }
         }
     }
 }
 
 /// A whole frame's message, if one is there.
-fn take(read: &mut BytesMut) -> Result<Option<Bytes>, Error> {
-    let Some(mut head) = read.get(..HEAD) else {
+fn take(reading: &mut Reading) -> Result<Option<Bytes>, Error> {
+    let Some(mut head) = reading.read.get(..HEAD) else {
         return Ok(None);
     };
     let (flags, length) = (head.get_u8(), head.get_u32());
@@ -97,12 +91,10 @@ fn take(read: &mut BytesMut) -> Result<Option<Bytes>, Error> {
         _ => return Err(Error::malformed(format!("protocol error: invalid envelope flags {flags:08b}"))),
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    if length > MESSAGE_MAX {
-        return Err(Error::too_long());
-    }
-    if read.len() - HEAD < length {
+    reading.check_length(length)?;
+    if reading.read.len() - HEAD < length {
         return Ok(None);
     }
-    read.advance(HEAD);
-    Ok(Some(read.split_to(length).freeze()))
+    reading.read.advance(HEAD);
+    Ok(Some(reading.read.split_to(length).freeze()))
 }

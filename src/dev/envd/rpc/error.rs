@@ -66,10 +66,6 @@ impl Error {
         Self::new(Code::InvalidArgument, message)
     }
 
-    pub(super) fn too_long() -> Self {
-        Self::new(Code::ResourceExhausted, format!("a message is longer than {} bytes", super::MESSAGE_MAX))
-    }
-
     pub(super) fn late() -> Self {
         Self::new(Code::DeadlineExceeded, "the deadline of connect-timeout-ms has passed")
     }

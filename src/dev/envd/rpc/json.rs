@@ -34,8 +34,7 @@ impl<'de> Deserialize<'de> for Blob {
 }
 
 /// `int64`.
-#[allow(dead_code, reason = "for the file services")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Int64(pub(crate) i64);
 
 impl Serialize for Int64 {

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use axum::{Router, http::Method};
-use bytes::BufMut as _;
+use bytes::{BufMut as _, Bytes};
+use http_body_util::BodyExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -70,9 +71,9 @@ fn frames(mut all: &[u8]) -> Vec<(u8, Value)> {
 
 async fn ask(path: &str, body: Vec<u8>, headers: &[(&str, &str)]) -> (u16, HeaderMap, Bytes) {
     let router = Router::new()
-        .route("/echo", unary(echo))
-        .route("/letters", server_stream(letters))
-        .route("/join", client_stream(join));
+        .route("/echo", unary(SHORT, echo))
+        .route("/letters", server_stream(SHORT, letters))
+        .route("/join", client_stream(SHORT, join));
     let mut request = Request::builder().method(Method::POST).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -109,6 +110,7 @@ async fn unary_errors_are_the_status_and_a_body() {
         ("", &[][..], (400, "invalid_argument")),
         ("[7", &[], (400, "invalid_argument")),
         ("{}", &[("connect-protocol-version", "2")], (400, "invalid_argument")),
+        (&" ".repeat(SHORT + 1), &[], (429, "resource_exhausted")),
         ("{}", &[("content-encoding", "gzip")], (501, "unimplemented")),
         (r#"{"wait":2}"#, &[("connect-timeout-ms", "1000")], (504, "deadline_exceeded")),
     ] {
@@ -148,7 +150,7 @@ async fn a_server_stream_ends_with_a_frame_that_says_how() {
 
 #[tokio::test]
 async fn broken_frames_are_told_apart() {
-    let long = u32::try_from(MESSAGE_MAX + 1).expect("a length").to_be_bytes();
+    let long = u32::try_from(SHORT + 1).expect("a length").to_be_bytes();
     for (body, want) in [
         (frame(0, b"{}"), "invalid_argument"),
         (Vec::new(), "invalid_argument"),
@@ -173,4 +175,20 @@ async fn a_client_stream_is_read_message_by_message() {
     assert_eq!((all.len(), told(&all[0].1)), (1, "invalid_argument"));
     let all = ask_stream("/join", body, &[("connect-content-encoding", "gzip")]).await;
     assert_eq!((all.len(), told(&all[0].1)), (1, "unimplemented"));
+}
+
+/// A caller that stops in the middle, and one that has nothing more to say for a while.
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_message_is_not_waited_for_without_end() {
+    let unfinished = |begin: &'static [u8]| {
+        let begin = stream::iter([Ok::<_, io::Error>(Bytes::from_static(begin))]);
+        Body::from_stream(begin.chain(stream::pending()))
+    };
+    let fault = Reading::new(unfinished(b"{"), SHORT).whole().await.expect_err("late");
+    assert_eq!(fault.code, Code::DeadlineExceeded);
+    let mut messages = Messages::<Wish>::new(unfinished(b"\0\0\0\0\x02{"), SHORT);
+    assert_eq!(messages.next().await.err().map(|fault| fault.code), Some(Code::DeadlineExceeded));
+    let mut messages = Messages::<Wish>::new(unfinished(b"\0\0\0\0\x02{}"), SHORT);
+    messages.next().await.expect("whole").expect("a message");
+    assert!(tokio::time::timeout(Duration::from_hours(10), messages.next()).await.is_err(), "between two messages");
 }

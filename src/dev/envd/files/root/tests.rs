@@ -37,14 +37,15 @@ fn links_are_resolved_as_if_the_folder_were_the_root() {
 }
 
 #[test]
-fn files_are_written_with_their_directories_and_emptied() {
+fn files_are_opened_with_their_directories_and_nothing_else_is() {
     let (folder, root) = ground();
-    for text in ["a longer text", "short"] {
-        let mut file = root.open_to_write(&place(&root, "/a/b/c.txt")).expect("opened");
+    for (text, new) in [("a longer text", true), ("short", false)] {
+        let (mut file, is_new) = root.open_to_write(&place(&root, "/a/b/c.txt")).expect("opened");
+        assert_eq!(is_new, new);
         file.write_all(text.as_bytes()).expect("written");
     }
     let text = fs::read_to_string(folder.path().join("a/b/c.txt")).expect("read");
-    assert_eq!(text, "short");
+    assert_eq!(text, "shortger text");
     rustix::fs::mknodat(&root.descriptor, "pipe", FileType::Fifo, FILE, 0).expect("a pipe");
     for bad in ["/", "/a/b", "/a/b/c.txt/d", "/pipe"] {
         let fault = root.open_to_write(&place(&root, bad)).expect_err(bad);

@@ -1,0 +1,73 @@
+//! Whatever programs have done to be in the way or to get away, it ends with their sandbox.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::{
+    envd::{bash, connect::Rpc},
+    playground_support::{
+        Sandbox,
+        program::{Program, command},
+        state_of, until,
+    },
+};
+
+/// Deeper than any path is long, and than a stack is.
+const DEEP: &str = "python3 -c \"import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(20000)]\"";
+
+async fn runs(rpc: &Rpc, script: &str) {
+    let ended = rpc.run(bash(script)).await;
+    assert_eq!(ended.end["exitCode"], 0, "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_of_any_depth_and_mode_go_by_a_call_and_with_their_sandbox() {
+    // On disks, folders by the ten thousand take minutes.
+    let place = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).expect("a folder");
+    let mut command = command(&[]);
+    command.env("TMPDIR", place.path());
+    let program = Program::run(command).await;
+    let api = program.api();
+    let sandbox = api.sleeper("base").await;
+    let rpc = Rpc::to(&api.client, &sandbox);
+    runs(&rpc, &format!("{DEEP} && mkdir -p no && touch no/file && chmod 000 no")).await;
+    for name in ["d", "no"] {
+        rpc.done("filesystem.Filesystem/Remove", &json!({ "path": name })).await;
+        let (status, _) = rpc.unary("filesystem.Filesystem/Stat", &json!({ "path": name })).await;
+        assert_eq!(status, 404, "{name}");
+    }
+    runs(&rpc, &format!("{DEEP}; chmod 000 /tmp /home/user /home")).await;
+    assert_eq!(sandbox.kill().await.status, 204);
+    program.end().await;
+    let left: Vec<_> = std::fs::read_dir(place.path()).expect("a folder").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The number of a process that has left everything by which it could be known, but for being there.
+async fn fugitive(rpc: &Rpc) -> i32 {
+    let ended = rpc.run(bash("env -i setsid sleep 4381 > /dev/null 2>&1 < /dev/null & echo $!")).await;
+    ended.stdout.trim().parse().expect("a number")
+}
+
+async fn agent(sandbox: &Sandbox) -> Pid {
+    Pid::from_raw(sandbox.processes().await[0].0).expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_outlives_a_sandbox_whose_agent_was_killed() {
+    let program = Program::start(&[]).await;
+    let api = program.api();
+    let (one, other) = (api.sleeper("base").await, api.sleeper("counter").await);
+    let (in_one, in_other) = (Rpc::to(&api.client, &one), Rpc::to(&api.client, &other));
+    let (gone, kept) = (fugitive(&in_one).await, fugitive(&in_other).await);
+    assert!(state_of(gone).is_some() && state_of(kept).is_some());
+    kill_process(agent(&one).await, Signal::KILL).expect("killed");
+    until("the sandbox is gone", async || one.detail().await.told() == (404, "killed")).await;
+    until("and all that was in it", async || state_of(gone).is_none()).await;
+    assert!(state_of(kept).is_some() && other.count().await == 1, "what is in others goes on");
+    assert_eq!(other.post("pause").await.status, 204);
+    kill_process(agent(&other).await, Signal::KILL).expect("killed");
+    until("also what slept", async || state_of(kept).is_none()).await;
+    program.end().await;
+}
