@@ -28,6 +28,8 @@ pub struct Rules {
     pub header_hosts: Vec<String>,
     /// The port that `{id}.{domain}` means; `None`: such a Host is refused.
     pub default_port: Option<Port>,
+    /// The only id that goes without a port then; `None`: any.
+    pub default_port_for: Option<SandboxId>,
     /// `sandbox.<domain>` is served below `domains` only, too. Otherwise under any domain: it names no sandbox.
     pub shared_within_domains: bool,
 }
@@ -117,8 +119,10 @@ pub fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
     }
     match (named, rules.default_port) {
         (Ok((sandbox, Some(port))), _) => Ok(Target { sandbox, port, host, shared: None }),
-        (Ok((sandbox, None)), Some(port)) => shared(sandbox, port, domain),
-        (Ok((_, None)), None) => Err(Misrouted::InvalidHost),
+        (Ok((sandbox, None)), Some(port)) if rules.default_port_for.as_ref().is_none_or(|only| *only == sandbox) => {
+            shared(sandbox, port, domain)
+        }
+        (Ok((_, None)), _) => Err(Misrouted::InvalidHost),
         (Err(why), _) => Err(why),
     }
 }

@@ -25,6 +25,7 @@ pub fn check(input: &[u8]) {
         domains: if strict { vec!["example.test".into()] } else { Vec::new() },
         header_hosts: vec!["shared.example.test".into()],
         default_port: (how & 8 != 0).then(|| "80".parse().expect("a port")),
+        default_port_for: None,
         shared_within_domains: how & 16 != 0,
     };
     let (head, ()) = request.into_parts();

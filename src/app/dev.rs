@@ -39,6 +39,7 @@ fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut sign
     let mut loaded = Config::load(playground.proxy_config()?.as_bytes(), &environment)
         .map_err(|faults| anyhow::anyhow!("the playground's configuration and CLIENT_PROXY__ variables:\n{faults}"))?;
     only_loopback(&loaded.config)?;
+    loaded.config.server.default_port_for = playground.id_without_port();
     if options.demo {
         // The story tells itself; a line per request would drown it.
         loaded.config.log.filter = "warn".into();

@@ -53,6 +53,7 @@ impl Parts {
                 domains: server.domains.clone(),
                 header_hosts: server.header_hosts.clone(),
                 default_port: server.default_port,
+                default_port_for: server.default_port_for.clone(),
                 shared_within_domains: guard.is_some(),
             },
             trusted_proxies: server.trusted_proxies.clone(),

@@ -58,7 +58,7 @@ pub use self::{
     guard::ListenerGuard,
     options::{Addresses, Options, Template},
 };
-use crate::types::Secret;
+use crate::types::{SandboxId, Secret};
 
 /// A running playground: the control API and its sandboxes. The proxy in front of it is not part of it.
 pub struct Playground {
@@ -160,6 +160,11 @@ drain_timeout = "2s"
             None => String::new(),
         };
         banner::text(at, key, &self.api.sandboxes.ground.template_names(), &over_tls)
+    }
+
+    /// What the proxy takes the control API for: the one name of the domain that needs no port.
+    pub fn id_without_port(&self) -> Option<SandboxId> {
+        self.api.domain.as_ref().and_then(|_| SandboxId::new(domain::API))
     }
 
     /// Tells where the proxy was bound: answers of the control API name it as `domain`.

@@ -8,6 +8,7 @@ fn rules(domains: &[&str], header_hosts: &[&str], default_port: Option<u16>) -> 
         domains: domains.iter().map(ToString::to_string).collect(),
         header_hosts: header_hosts.iter().map(ToString::to_string).collect(),
         default_port: default_port.and_then(Port::new),
+        default_port_for: None,
         shared_within_domains: false,
     }
 }
@@ -233,6 +234,14 @@ fn a_default_port_makes_a_bare_id_a_name() {
         assert_eq!(told(&routed), want, "{host}");
         let shared = routed.ok().and_then(|target| target.shared);
         assert_eq!(shared.as_ref().map(HeaderValue::as_bytes), own.map(str::as_bytes));
+    }
+}
+
+#[test]
+fn a_default_port_may_be_one_id_s() {
+    let only = Rules { default_port_for: SandboxId::new("api"), ..rules(&[], &[], Some(3000)) };
+    for (host, want) in [("api.dom", "3000 api"), ("foo.dom", "InvalidHost"), ("80-foo.dom", "80 foo")] {
+        assert_eq!(told(&route(&head(&[("host", host)]), &only)), want, "{host}");
     }
 }
 
