@@ -45,7 +45,7 @@ pub(crate) fn table() -> Vec<Socket> {
     texts.flat_map(|text| text.lines().filter_map(parse_line).collect::<Vec<_>>()).collect()
 }
 
-/// Those that listen. They come first (Documentation/networking/proc_net_tcp.rst), and on a busy machine they are few
+/// Those that listen. They come first (the kernel's `proc_net_tcp.rst`), and on a busy machine they are few
 /// before thousands of ended connections: those are not even asked for.
 pub(crate) fn listening() -> Vec<Socket> {
     // A page, as the kernel hands them out.
