@@ -64,7 +64,7 @@ const deny = async () => {
   await sandbox.files.write('a.txt', 'kept')
   await sandbox.pause()
   say('denied', await read(sandbox), await state(sandbox))
-  const words = 'the control plane does not allow its owner to have it woken'
+  const words = 'account is not allow-listed'
   say('why', await tells(() => sandbox.files.read('a.txt'), words))
   say('connect', await read(await sandbox.connect()))
 }

@@ -67,7 +67,7 @@ def deny():
     sandbox.files.write("a.txt", "kept")
     sandbox.pause()
     say("denied", read(sandbox), state(sandbox))
-    say("why", tells(lambda: sandbox.files.read("a.txt"), "the control plane does not allow its owner to have it woken"))
+    say("why", tells(lambda: sandbox.files.read("a.txt"), "account is not allow-listed"))
     say("connect", read(sandbox.connect()))
 
 
