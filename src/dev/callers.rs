@@ -33,7 +33,7 @@ pub(super) async fn check_host(
     ApiError::new(StatusCode::FORBIDDEN, "foreign_host", text).into_response()
 }
 
-fn is_local(authority: &str) -> bool {
+pub(super) fn is_local(authority: &str) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let host = match authority.rsplit_once(':') {
         Some((host, port)) if is_port(port) => host,

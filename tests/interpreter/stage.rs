@@ -37,7 +37,7 @@ impl Stage {
             .args(["dev", "--api", "127.0.0.1:0", "--proxy", "127.0.0.1:0", "--health", "127.0.0.1:0"])
             .args(["--admin", "127.0.0.1:0", "--python"])
             .arg(&python)
-            .envs([("E2B_API_KEY", KEY), ("CLIENT_PROXY__LOG__FILTER", "warn")])
+            .envs([("E2B_API_KEY", KEY), ("CLIENT_PROXY__LOG__FILTER", "warn"), ("A_CLOUDS_KEY", "secret")])
             .env("TMPDIR", folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -131,6 +131,22 @@ impl Interpreter {
         }
         assert_eq!(all.pop().expect("an end"), json!({ "type": "end_of_execution" }), "{all:?}");
         Execution(all)
+    }
+
+    fn file(&self, method: &str, path: &str) -> RequestBuilder {
+        let request = self.client.request(method.parse().expect("a method"), self.sandbox.files(path));
+        request.header("X-Access-Token", &self.sandbox.token)
+    }
+
+    /// By envd, as callers write files.
+    pub(crate) async fn put(&self, path: &str, text: &'static str) {
+        let sent = self.file("POST", path).header("Content-Type", "application/octet-stream").body(text).send().await;
+        assert_eq!(sent.expect("an answer").status(), 200, "{path}");
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Option<String> {
+        let answer = self.file("GET", path).send().await.expect("an answer");
+        if answer.status() == 404 { None } else { Some(answer.text().await.expect("a body")) }
     }
 
     /// The same in the default context.
