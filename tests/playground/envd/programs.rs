@@ -23,15 +23,21 @@ async fn user_folder_and_environment_are_as_asked_for() {
         rpc.run(wanted).await.stdout
     };
     assert_eq!(run("pwd", json!({ "cwd": "/tmp" })).await, "/tmp\n", "though it is the first of all programs");
-    let said = run("echo $HOME $USER $ALL $BOTH $E2B_SANDBOX_ID; pwd", json!({ "envs": { "BOTH": "own" } })).await;
+    let own = json!({ "BOTH": "own", "E2B_SANDBOX_ID": "other", "CLIENT_PROXY_SANDBOX": "other" });
+    let said = run("echo $HOME $USER $ALL $BOTH $E2B_SANDBOX_ID; pwd", json!({ "envs": own })).await;
     assert_eq!(said, format!("/home/user user of it own {}\n/home/user\n", sandbox.id));
     assert_eq!(run("pwd", json!({ "cwd": "/usr/bin" })).await, "/usr/bin\n");
     assert_eq!(run("mkdir -p deep/er; cd deep; pwd", json!({})).await, "/home/user/deep\n");
     for cwd in ["deep/er", "~/deep/er", "/home/user/deep/er"] {
         assert_eq!(run("pwd", json!({ "cwd": cwd })).await, "/home/user/deep/er\n");
     }
+    run("ln -s /home/user/deep current", json!({})).await;
+    for (cwd, want) in [("current/er", "deep/er"), ("a/../deep", "deep"), ("../user/deep", "deep")] {
+        assert_eq!(run("pwd", json!({ "cwd": cwd })).await, format!("/home/user/{want}\n"));
+    }
+    let all = run("cat /proc/self/environ", json!({ "envs": own })).await;
+    assert!(all.split('\0').any(|one| one == format!("CLIENT_PROXY_SANDBOX={}", sandbox.id)), "{all:?}");
     // The playground's key is a shell for whoever has it.
-    let all = run("env", json!({})).await;
     assert!(!all.contains("API_KEY") && !all.contains(&sandbox.token), "{all}");
     let root = rpc.with("authorization", "Basic cm9vdDo=");
     assert_eq!(root.run(bash("id -u; echo $HOME $USER")).await.stdout, "0\n/root root\n");
@@ -53,8 +59,14 @@ async fn user_folder_and_environment_are_as_asked_for() {
 async fn programs_and_the_files_api_see_the_same_home() {
     let (ground, sandbox, rpc) = sandbox(json!({})).await;
     let client = &ground.api.client;
-    let sent = client.post(sandbox.files("/home/user/there.txt")).header("X-Access-Token", &sandbox.token);
-    assert_eq!(sent.body("from outside").send().await.expect("sent").status(), 200);
+    let put = async |path: &str| {
+        let sent = client.post(sandbox.files(path)).header("X-Access-Token", &sandbox.token);
+        assert_eq!(sent.body("from outside").send().await.expect("sent").status(), 200);
+    };
+    put("/home/user/there.txt").await;
+    put("there.txt&username=root").await;
+    let root = rpc.with("authorization", "Basic cm9vdDo=");
+    assert_eq!(root.run(bash("cat there.txt; pwd")).await.stdout, "from outside/root\n");
     let said = rpc.run(bash("cat /home/user/there.txt; echo from inside > /tmp/back.txt")).await;
     assert_eq!((&*said.stdout, said.end["exitCode"].as_i64()), ("from outside", Some(0)));
     let back = client.get(sandbox.files("/tmp/back.txt")).header("X-Access-Token", &sandbox.token).send().await;
