@@ -3,7 +3,7 @@
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, StatusCode, header, uri::Authority},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
@@ -36,7 +36,7 @@ impl Names {
 }
 
 pub(super) async fn check(State(server): State<Server>, request: Request, next: Next) -> Response {
-    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let authority = request.uri().authority().map(Authority::as_str);
     match foreign(&server.names, request.headers(), authority) {
         Some(why) => Fault::new(StatusCode::FORBIDDEN, why).into_response(),
         None => next.run(request).await,

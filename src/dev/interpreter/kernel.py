@@ -49,12 +49,13 @@ DROP_NOTHING = """(lambda thread: thread.schedule(
 
 
 PR_SET_PDEATHSIG = 1
-libc = ctypes.CDLL(None)
+# Looked up here: not much may be done between fork(2) and execve(2).
+prctl = ctypes.CDLL(None).prctl
 
 
 def die_with_parent():
     """A kernel that is stopped, or busy, does not notice by itself that nobody speaks for it any more."""
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Fault(Exception):
