@@ -13,7 +13,7 @@ async fn code_and_callers_mean_the_same_files() {
     for path in ["/home/user/data.csv", "/tmp/data.csv", "/root/data.csv", "/own/data.csv"] {
         interpreter.put(path, "a,b").await;
         assert_eq!(interpreter.run(&format!("open('{path}').read()")).await.text(), "a,b");
-        let back = path.replace("data", "back-7f3a");
+        let back = path.replace("data", &format!("back-{}", std::process::id()));
         assert!(
             interpreter.run(&format!("_ = open('{back}', 'w').write('c')")).await.all("error").is_empty(),
             "{back}"

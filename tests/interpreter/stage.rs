@@ -81,8 +81,11 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Killed, it would leave sandboxes that still end while their folder goes.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+            let _ = self.child.wait();
+        }
     }
 }
 

@@ -66,15 +66,17 @@ async fn a_pause_stops_every_process_and_a_resume_continues_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_templates_command_runs_as_all_programs_of_the_sandbox_do() {
-    let ground = Ground::start(&["--template", "told=env -0 >all; pwd >/tmp/told-2d1c; id -un >>/tmp/told-2d1c"]).await;
+    let told = format!("/tmp/told-{}", std::process::id());
+    let template = format!("told=env -0 >all; pwd >{told}; id -un >>{told}");
+    let ground = Ground::start(&["--template", &template]).await;
     let environment = json!({ "OWN": "own", "E2B_SANDBOX_ID": "other", "CLIENT_PROXY_SANDBOX": "other" });
     let sandbox = ground.api.create(json!({ "templateID": "told", "envVars": environment })).await;
     let read = async |path: &str| {
         let file = ground.api.client.get(sandbox.files(path)).header("X-Access-Token", &sandbox.token).send().await;
         file.expect("an answer").text().await.expect("a body")
     };
-    until("it has run", async || read("/tmp/told-2d1c").await == "/home/user\nuser\n").await;
-    assert!(!std::path::Path::new("/tmp/told-2d1c").exists(), "it is the sandbox's own");
+    until("it has run", async || read(&told).await == "/home/user\nuser\n").await;
+    assert!(!std::path::Path::new(&told).exists(), "it is the sandbox's own");
     let all = read("all").await;
     let all: Vec<_> = all.split_terminator('\0').filter_map(|one| one.split_once('=')).collect();
     for (name, value) in [

@@ -31,7 +31,8 @@ async fn user_folder_and_environment_are_as_asked_for() {
     for cwd in ["deep/er", "~/deep/er", "/home/user/deep/er"] {
         assert_eq!(run("pwd", json!({ "cwd": cwd })).await, "/home/user/deep/er\n");
     }
-    run("ln -s /home/user/deep current", json!({})).await;
+    run("ln -s /home/user/deep current; ln -s ../../usr/bin tools", json!({})).await;
+    assert_eq!(run("pwd", json!({ "cwd": "tools" })).await, "/usr/bin\n");
     for (cwd, want) in [("current/er", "deep/er"), ("a/../deep", "deep"), ("../user/deep", "deep")] {
         assert_eq!(run("pwd", json!({ "cwd": cwd })).await, format!("/home/user/{want}\n"));
     }
