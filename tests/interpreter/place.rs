@@ -39,6 +39,18 @@ async fn code_and_callers_mean_the_same_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_python_that_the_sandbox_would_not_see_is_shown_and_cannot_be_changed() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let hidden = ["/tmp", "/root", "/home/user"].iter().any(|own| stage.python.starts_with(own));
+    let told = interpreter.run("import sys; open(sys.prefix + '/new', 'w').close()").await;
+    assert_eq!(!told.all("error").is_empty(), hidden, "{told:?}");
+    if hidden {
+        assert!(told.all("error")[0]["value"].as_str().expect("text").contains("Read-only"), "{told:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn code_knows_nothing_of_the_playgrounds_environment() {
     let stage = Stage::set().await;
     let interpreter = stage.interpreter().await;
