@@ -188,7 +188,7 @@ impl Tree {
     async fn wait_for_application(&self, application: &Application) {
         let limit = match application {
             Application::Nothing => return,
-            Application::Counter | Application::Interpreter { .. } => START_LIMIT,
+            Application::Counter | Application::Interpreter(_) => START_LIMIT,
             Application::Command(_) => COMMAND_LIMIT,
         };
         let listens = async {
