@@ -153,8 +153,8 @@ pub(crate) fn host_of(head: &Parts) -> Result<HeaderValue, Misrouted> {
 
 /// Whether a Host can mean no other machine than this: localhost, or a loopback address. A web page can point a name of
 /// its own at this machine and then talk to it as to its own server (DNS rebinding); that name is none of these.
-pub(crate) fn is_local(host: &HeaderValue) -> bool {
-    match Authority::parse(host.as_bytes(), &mut [0; MAX_HOST]).map(|authority| authority.name) {
+pub(crate) fn is_local(host: &[u8]) -> bool {
+    match Authority::parse(host, &mut [0; MAX_HOST]).map(|authority| authority.name) {
         Some(Name::V4(ip)) => ip.is_loopback(),
         Some(Name::V6(ip)) => ip.to_canonical().is_loopback(),
         Some(Name::Dns(name)) => name == "localhost",

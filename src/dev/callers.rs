@@ -16,7 +16,7 @@ use crate::route::{host_of, is_local};
 pub(super) async fn check_host(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let is_api = |host: &str| api.domain.as_ref().is_some_and(|domain| domain.is_api(host));
-    if host_of(&head).is_ok_and(|host| is_local(&host) || host.to_str().is_ok_and(is_api)) {
+    if host_of(&head).is_ok_and(|host| is_local(host.as_bytes()) || host.to_str().is_ok_and(is_api)) {
         return next.run(Request::from_parts(head, body)).await;
     }
     let text = "the playground answers to localhost, loopback addresses and its own domain (--tls) only";

@@ -50,8 +50,8 @@ pub struct Options {
     #[arg(long, value_name = "FOLDER", requires = "tls")]
     pub authority: Option<PathBuf>,
 
-    /// A further template: its sandboxes run COMMAND by `sh -c`, with `SANDBOX_IP` set to the address to
-    /// listen on; may be repeated. Example: `web='python3 -m http.server 8000 --bind $SANDBOX_IP'`
+    /// A further template: its sandboxes run COMMAND by `sh -c` in their own root, with `SANDBOX_IP` set to the
+    /// address to listen on; may be repeated. Example: `web='python3 -m http.server 8000 --bind $SANDBOX_IP'`
     #[arg(long = "template", value_name = "NAME=COMMAND")]
     pub templates: Vec<Template>,
 

@@ -196,7 +196,7 @@ impl Tree {
     async fn wait_for_application(&self, application: &Application, said: &mut Said) -> Result<(), StartError> {
         let limit = match application {
             Application::Nothing => return Ok(()),
-            Application::Counter | Application::Interpreter { .. } => START_LIMIT,
+            Application::Counter | Application::Interpreter(_) => START_LIMIT,
             Application::Command(_) => COMMAND_LIMIT,
         };
         let serves = async {

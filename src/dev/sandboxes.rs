@@ -44,6 +44,8 @@ pub(crate) struct Ground {
     places: Arc<Semaphore>,
     templates: Vec<Template>,
     python: Python,
+    /// That of `--tls`.
+    domain: Option<String>,
     spawner: Spawner,
     next_address: AtomicU32,
     folder: PathBuf,
@@ -66,6 +68,7 @@ impl Ground {
             places: Arc::new(Semaphore::new(team_limit.min(Semaphore::MAX_PERMITS))),
             templates: options.templates.clone(),
             python: Python::new(options.python.as_deref()),
+            domain: options.addresses().tls.map(|_| options.domain.clone()),
             spawner: Spawner::new(program)?,
             next_address: AtomicU32::new(fastrand::u32(0..ADDRESSES)),
             folder,
@@ -89,9 +92,10 @@ impl Ground {
         Ok(match template {
             "base" => Application::Nothing,
             "counter" => Application::Counter,
-            interpreter::TEMPLATE => {
-                Application::Interpreter { python: self.python.find().await.map_err(StartError::Failed)? }
-            }
+            interpreter::TEMPLATE => Application::Interpreter(interpreter::Wanted {
+                python: self.python.find().await.map_err(StartError::Failed)?,
+                domain: self.domain.clone(),
+            }),
             _ => {
                 let found = self.templates.iter().find(|known| known.name == template);
                 let found = found.ok_or_else(|| StartError::Failed("its template is gone".to_owned()))?;

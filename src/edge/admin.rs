@@ -76,7 +76,7 @@ pub(crate) fn admin<S: Settings>(vitals: Arc<Vitals>, pages: Router, settings: A
 pub(crate) fn only_local(router: Router) -> Router {
     router.layer(middleware::from_fn(async |request: Request, next: Next| {
         let (head, body) = request.into_parts();
-        if host_of(&head).is_ok_and(|host| is_local(&host)) {
+        if host_of(&head).is_ok_and(|host| is_local(host.as_bytes())) {
             return next.run(Request::from_parts(head, body)).await;
         }
         let text = "this listener answers to localhost and loopback addresses only";

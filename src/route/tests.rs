@@ -199,7 +199,7 @@ fn a_shared_host_has_any_domain_unless_it_is_bound_to_those_listed() {
 
 #[test]
 fn only_names_of_this_machine_are_local() {
-    let local = |host: &str| is_local(&HeaderValue::from_str(host).expect("a value"));
+    let local = |host: &str| is_local(host.as_bytes());
     for good in ["localhost", "LOCALHOST:3000", "127.0.0.1:3000", "127.9.9.9", "[::1]:3000", "[::ffff:127.0.0.1]"] {
         assert!(local(good), "{good}");
     }

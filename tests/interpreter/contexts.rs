@@ -1,15 +1,18 @@
 //! Contexts: each with variables and a folder of its own.
 
-use serde_json::{Value, json};
+use std::time::Duration;
 
-use crate::stage::Stage;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::{playground_support::until, stage::Stage};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn contexts_share_nothing_but_the_sandbox() {
     let stage = Stage::set().await;
     let interpreter = stage.interpreter().await;
     let made = interpreter.run("import os; os.makedirs('data'); x = 1; os.getcwd()").await;
-    let home = made.text().to_owned();
+    assert_eq!(made.text(), "/home/user");
     let (status, context) = interpreter.call("POST", "/contexts", json!({ "cwd": "/home/user/data" })).await;
     assert_eq!(
         (status.as_u16(), &context["language"], &context["cwd"]),
@@ -19,7 +22,7 @@ async fn contexts_share_nothing_but_the_sandbox() {
     let within = |code: &str| json!({ "code": code, "context_id": id });
     assert_eq!(interpreter.execute(within("x")).await.error(), "NameError");
     let folder = interpreter.execute(within("import os; x = 2; os.getcwd()")).await;
-    assert_eq!(folder.text(), format!("{home}/data"));
+    assert_eq!(folder.text(), "/home/user/data");
     assert_eq!(interpreter.run("x").await.text(), "1");
 
     let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
@@ -29,7 +32,7 @@ async fn contexts_share_nothing_but_the_sandbox() {
     let (status, _) = interpreter.call("POST", &format!("/contexts/{id}/restart"), Value::Null).await;
     assert_eq!(status, 204);
     let after = interpreter.execute(within("import os; f\"{os.getcwd()} {'x' in globals()}\"")).await;
-    assert_eq!(after.text(), format!("{home}/data False"));
+    assert_eq!(after.text(), "/home/user/data False");
     assert_eq!(interpreter.run("x").await.text(), "1", "another's restart");
 
     // The default context can be removed, too: there is another one when it is asked for.
@@ -102,6 +105,48 @@ async fn there_is_a_bound_on_contexts() {
     assert!(told.iter().all(|status| [200, 429].contains(status)), "{told:?}");
     let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
     assert_eq!(all.as_array().expect("a list").len(), 32);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_a_context_whose_creator_has_left() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    assert_eq!(interpreter.run("1").await.text(), "1");
+    let before = interpreter.sandbox.processes().await.len();
+    for _ in 0..40 {
+        let wish = interpreter.call("POST", "/contexts", json!({}));
+        // None starts so fast.
+        assert!(timeout(Duration::from_millis(20), wish).await.is_err());
+    }
+    until("only the default context is left", async || {
+        let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
+        all.as_array().expect("a list").len() == 1
+    })
+    .await;
+    until("only its kernel is left", async || interpreter.sandbox.processes().await.len() == before).await;
+    interpreter.context(json!({})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contexts_end_with_their_driver_and_there_is_another_one() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let other = interpreter.context(json!({})).await;
+    // A kernel that is stopped, too, ends with it.
+    let stopped = json!({ "code": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", "context_id": other });
+    let _stopped = interpreter.start(&stopped).await;
+    for _ in 0..2 {
+        interpreter.run("x = 1").await;
+        let ended = interpreter.run("import os, signal; os.kill(os.getppid(), signal.SIGKILL)").await;
+        assert_eq!(ended.error(), "KernelError");
+        let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
+        assert_eq!(all, json!([]));
+        assert_eq!(interpreter.run("x").await.error(), "NameError");
+        let gone = json!({ "code": "1", "context_id": other });
+        assert_eq!(interpreter.call("POST", "/execute", gone).await.0, 404);
+    }
+    // The agent, the interpreter, the driver and a kernel.
+    until("nothing of them is left", async || interpreter.sandbox.processes().await.len() == 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

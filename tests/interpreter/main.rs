@@ -2,9 +2,11 @@
 //! `python3` with venv, and at first its registry.
 #![cfg(feature = "dev")]
 
+mod callers;
 mod contexts;
 #[path = "../support/installed.rs"]
 mod installed;
+mod place;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod sdk;
@@ -62,9 +64,7 @@ async fn an_event_does_not_wait_for_the_next_one() {
     let code = "import os, time; print('first')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('second')";
     let mut events = interpreter.start(&json!({ "code": code })).await;
     assert_eq!(events.until("stdout").await["text"], "first\n");
-    let file = interpreter.sandbox.files("go");
-    let sent = stage.api.client.post(file).header("X-Access-Token", &interpreter.sandbox.token).body("");
-    assert_eq!(sent.send().await.expect("sent").status(), 200);
+    interpreter.put("go", "").await;
     assert_eq!(events.until("stdout").await["text"], "second\n");
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    playground_support::{processes_with, state_of},
+    playground_support::{processes_with, state_of, until},
     stage::Stage,
 };
 
@@ -31,11 +31,50 @@ async fn variables_survive_a_pause() {
 async fn a_pause_while_a_kernel_starts_is_no_fault() {
     let stage = Stage::set().await;
     let interpreter = stage.interpreter().await;
+    interpreter.run("1").await;
+    // Kernels run this before they hear anybody (ipython.readthedocs.io, "Startup Files").
+    let waits = "import os, time\nopen('/home/user/starts', 'w').close()\nwhile not os.path.exists('/home/user/go'): \
+                 time.sleep(0.01)\n";
+    interpreter.put("/.interpreter/ipythondir/profile_default/startup/wait.py", waits).await;
+    let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
+    let path = format!("/contexts/{}", all[0]["id"].as_str().expect("an id"));
+    assert_eq!(interpreter.call("DELETE", &path, Value::Null).await.0, 204);
+    let cut = interpreter.start(&json!({ "code": "x = 'run for nobody'" })).await;
+    until("a kernel starts", async || interpreter.get("starts").await.is_some()).await;
     for _ in 0..3 {
         assert_eq!(interpreter.sandbox.post("pause").await.status, 204);
+        assert_eq!(interpreter.sandbox.processes().await.len(), 4);
         assert_eq!(interpreter.sandbox.wake().await.status, 201);
     }
-    assert_eq!(interpreter.run("1").await.text(), "1");
+    drop(cut);
+    interpreter.put("go", "").await;
+    assert_eq!(interpreter.run("'x' in globals()").await.text(), "False");
+    let (_, all) = interpreter.call("GET", "/contexts", Value::Null).await;
+    assert_eq!(all.as_array().expect("a list").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_runs_at_a_pause_goes_on_after_the_wake() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let code = "import os, time\nprint('on')\nwhile not os.path.exists('go'): time.sleep(0.01)\n\
+                print('x' * 3_000_000); os.remove('go'); ran = 'to its end'";
+    for rounds in 1..=2 {
+        let mut running = interpreter.start(&json!({ "code": code })).await;
+        running.until("stdout").await;
+        for _ in 0..rounds {
+            assert_eq!(interpreter.sandbox.post("pause").await.status, 204);
+            assert_eq!(interpreter.sandbox.wake().await.status, 201);
+        }
+        interpreter.put("go", "").await;
+        assert_eq!(interpreter.run("ran").await.text(), "to its end");
+        interpreter.run("del ran").await;
+        // Who leaves after the wake has left.
+        let mut left = interpreter.start(&json!({ "code": code })).await;
+        left.until("stdout").await;
+        drop(left);
+        assert_eq!(interpreter.run("'ran' in globals()").await.text(), "False");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,7 +29,11 @@ impl Stage {
     pub(crate) async fn set() -> Self {
         let (python, folder) = (Installed::get(&KERNEL).await.python, tempfile::tempdir().expect("a folder"));
         let mut command = command(&["--python", python.to_str().expect("text")]);
-        command.env("CLIENT_PROXY__LOG__FILTER", "warn").env("TMPDIR", folder.path()).stderr(Stdio::inherit());
+        command
+            .env("CLIENT_PROXY__LOG__FILTER", "warn")
+            .env("A_CLOUDS_KEY", "secret")
+            .env("TMPDIR", folder.path())
+            .stderr(Stdio::inherit());
         let program = Program::run(command).await;
         Self { api: program.api(), proxy: program.address("proxy"), python, program, folder }
     }
@@ -95,6 +99,22 @@ impl Interpreter {
         }
         assert_eq!(all.pop().expect("an end"), json!({ "type": "end_of_execution" }), "{all:?}");
         Execution(all)
+    }
+
+    fn file(&self, method: &str, path: &str) -> RequestBuilder {
+        let request = self.client.request(method.parse().expect("a method"), self.sandbox.files(path));
+        request.header("X-Access-Token", &self.sandbox.token)
+    }
+
+    /// By envd, as callers write files.
+    pub(crate) async fn put(&self, path: &str, text: &'static str) {
+        let sent = self.file("POST", path).header("Content-Type", "application/octet-stream").body(text).send().await;
+        assert_eq!(sent.expect("an answer").status(), 200, "{path}");
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Option<String> {
+        let answer = self.file("GET", path).send().await.expect("an answer");
+        if answer.status() == 404 { None } else { Some(answer.text().await.expect("a body")) }
     }
 
     /// The same in the default context.

@@ -75,6 +75,29 @@ async fn there_is_a_bound_on_executions_that_wait() {
     until("there is room", async || interpreter.call("POST", "/execute", json!({ "code": "1" })).await.0 == 200).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_a_bound_on_results_that_nobody_has_read() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let mut deaf = Vec::new();
+    for _ in 0..4 {
+        deaf.push(unread(&stage, &interpreter, "n = globals().get('n', 0) + 1; 'x' * 30_000_000").await);
+    }
+    until("they have run", async || interpreter.run("globals().get('n')").await.0.len() == 2).await;
+    until("all of them have run", async || interpreter.run("n").await.text() == "4").await;
+    let out = interpreter.run("y = 'y' * 30_000_000; y").await;
+    let said = out.printed("stderr");
+    assert!(said.ends_with("was left out: too many wait for clients to read them.\n"), "{said}");
+    assert_eq!(out.all("result").len(), 0);
+    assert_eq!(interpreter.run("'small'").await.text(), "small");
+    drop(deaf);
+    until("there is room", async || interpreter.run("y").await.all("result").len() == 1).await;
+    // An error is shortened.
+    let error = interpreter.run("raise ValueError('x' * 30_000_000)").await;
+    assert_eq!(error.all("error")[0]["value"].as_str().expect("text").len(), 1 << 16);
+    assert_eq!(interpreter.run("1").await.text(), "1");
+}
+
 /// Prints far more than all buffers between it and its client hold together.
 const FLOOD: &str = "for _ in range(1500): print('x' * 99_999, flush=True)";
 const FLOOD_BYTES: usize = 150_000_000;

@@ -65,6 +65,38 @@ async fn a_pause_stops_every_process_and_a_resume_continues_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_templates_command_runs_as_all_programs_of_the_sandbox_do() {
+    let told = format!("/tmp/told-{}", std::process::id());
+    let template = format!("told=env -0 >all; pwd >{told}; id -un >>{told}");
+    let ground = Ground::start(&["--template", &template]).await;
+    let environment = json!({ "OWN": "own", "E2B_SANDBOX_ID": "other", "CLIENT_PROXY_SANDBOX": "other" });
+    let sandbox = ground.api.create(json!({ "templateID": "told", "envVars": environment })).await;
+    let read = async |path: &str| {
+        let file = ground.api.client.get(sandbox.files(path)).header("X-Access-Token", &sandbox.token).send().await;
+        file.expect("an answer").text().await.expect("a body")
+    };
+    until("it has run", async || read(&told).await == "/home/user\nuser\n").await;
+    assert!(!std::path::Path::new(&told).exists(), "it is the sandbox's own");
+    let all = read("all").await;
+    let all: Vec<_> = all.split_terminator('\0').filter_map(|one| one.split_once('=')).collect();
+    for (name, value) in [
+        ("HOME", "/home/user"),
+        ("USER", "user"),
+        ("OWN", "own"),
+        ("E2B_SANDBOX_ID", sandbox.id.as_str()),
+        ("CLIENT_PROXY_SANDBOX", sandbox.id.as_str()),
+    ] {
+        assert!(all.contains(&(name, value)), "{name}: {all:?}");
+    }
+    // What a shell sets by itself, and what is the machine's.
+    let known = ["HOME", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHLVL", "TZ", "USER", "_"];
+    for (name, _) in std::env::vars().filter(|(name, _)| !known.contains(&name.as_str())) {
+        assert!(all.iter().all(|(told, _)| *told != name), "{name} is the playground's");
+    }
+    ground.playground.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn memory_survives_a_pause() {
     let ground = Ground::start(&[]).await;
     let sandbox = ground.api.sleeper("counter").await;

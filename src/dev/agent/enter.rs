@@ -9,20 +9,30 @@
 use std::{
     ffi::{OsStr, OsString},
     fs, io,
-    os::unix::{fs::symlink, process::CommandExt as _},
+    os::{
+        fd::{AsRawFd as _, OwnedFd},
+        unix::{fs::symlink, process::CommandExt as _},
+    },
     path::{Component, Path, PathBuf},
     process::Command,
 };
 
 use rustix::{
+    fs::{Mode, OFlags, open, statvfs},
     mount::{
-        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change, unmount,
+        MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+        mount_remount, unmount,
     },
-    process::{chroot, getegid, geteuid, ioctl_tiocsctty, setsid},
+    process::{chroot, fchdir, getegid, geteuid, ioctl_tiocsctty, setsid},
     thread::UnshareFlags,
 };
 
-/// What the sandbox has of its own, whatever the machine has there.
+use crate::dev::envd::{
+    files::Root,
+    user::{USER, User},
+};
+
+/// What the sandbox has of its own, whatever the machine has there; of `home`, what is [`USER`]'s.
 const OWN: [&str; 3] = ["home", "root", "tmp"];
 
 /// What programs cannot do without; other folders of the machine may be impossible to show.
@@ -45,6 +55,9 @@ pub(crate) struct Args {
     /// The user's number, as seen from inside
     #[arg(long)]
     uid: u32,
+    /// A folder of the machine's, shown where it is, read-only, though the sandbox has its own there
+    #[arg(long)]
+    show: Vec<PathBuf>,
     /// Standard input is to be the controlling terminal
     #[arg(long)]
     terminal: bool,
@@ -56,11 +69,12 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    pub(crate) fn new(root: &Path, cwd: &Path, uid: u32, command: &OsStr) -> Self {
+    pub(crate) fn new(root: &Path, cwd: &Path, user: &User, command: &OsStr) -> Self {
         Self {
             root: root.into(),
             cwd: cwd.into(),
-            uid,
+            uid: user.uid,
+            show: Vec::new(),
             terminal: false,
             or_nothing: false,
             command: vec![command.into()],
@@ -69,6 +83,11 @@ impl Args {
 
     pub(crate) fn with_terminal(mut self) -> Self {
         self.terminal = true;
+        self
+    }
+
+    pub(crate) fn with_folders(mut self, folders: Vec<PathBuf>) -> Self {
+        self.show = folders;
         self
     }
 
@@ -82,6 +101,9 @@ impl Args {
         let mut command = Command::new(super::program());
         command.arg0("client-proxy").args(["sandbox-agent", "enter", "--uid", &self.uid.to_string()]);
         command.arg("--root").arg(&self.root).arg("--cwd").arg(&self.cwd);
+        for folder in &self.show {
+            command.arg("--show").arg(folder);
+        }
         if self.terminal {
             command.arg("--terminal");
         }
@@ -104,20 +126,47 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let mut command = Command::new(name);
     command.args(rest);
-    let begun = if own_root(&args.root, args.uid).is_ok() {
+    let begun = if own_root(args).is_ok() {
         std::env::set_current_dir(&args.cwd)
     } else if args.or_nothing {
         std::process::exit(NO_ROOT)
     } else {
         let home = std::env::var_os("HOME").unwrap_or_default();
         command.env("HOME", below(&args.root, Path::new(&home)));
-        let own = below(&args.root, &args.cwd);
-        std::env::set_current_dir(if own.is_dir() { &own } else { &args.cwd })
+        begin_below(&args.root, &args.cwd).or_else(|_| std::env::set_current_dir(&args.cwd))
     };
     super::die_with_parent();
     let error = begun.map_or_else(|error| error, |()| command.exec());
     eprintln!("{}: {error}", name.display());
     std::process::exit(if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN })
+}
+
+/// Links are followed as they are where the folder is the root.
+fn begin_below(root: &Path, cwd: &Path) -> io::Result<()> {
+    let root = Root::new(root)?;
+    let cwd = cwd.to_str().ok_or(io::ErrorKind::InvalidInput)?;
+    let place = root.place(cwd, None).map_err(|fault| io::Error::other(fault.message))?;
+    Ok(fchdir(root.directory(&place)?)?)
+}
+
+/// Whether programs see the machine's files there; a path from the root on.
+pub(crate) fn is_machines(path: &Path) -> bool {
+    let mut parts = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    });
+    let Some(first) = parts.next() else {
+        return false;
+    };
+    if first == "home" {
+        return parts.next().is_some_and(|name| name != USER.name && is_filled(&Path::new("/home").join(name)));
+    }
+    let top = Path::new("/").join(first);
+    OWN.iter().all(|name| first != *name) && (top.is_symlink() || is_filled(&top))
+}
+
+fn is_filled(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// Where a path of the sandbox is on the machine.
@@ -131,7 +180,8 @@ pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
 
 /// Makes the folder the root of this process, in namespaces of its own (`user_namespaces(7)`): the machine
 /// sees nothing of the mounts.
-fn own_root(folder: &Path, uid: u32) -> io::Result<()> {
+fn own_root(args: &Args) -> io::Result<()> {
+    let (folder, uid) = (args.root.as_path(), args.uid);
     let (owner, group) = (geteuid().as_raw(), getegid().as_raw());
     #[expect(deprecated, reason = "unsafe with CLONE_FILES, which is not asked for")]
     rustix::thread::unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
@@ -143,12 +193,35 @@ fn own_root(folder: &Path, uid: u32) -> io::Result<()> {
         make_folder(&folder.join(name))?;
     }
     show(Path::new("/"), folder, &OWN)?;
-    show(Path::new("/home"), &folder.join("home"), &["user"])?;
-    // Whoever is root on the machine may have programs there.
-    show(Path::new("/root"), &folder.join("root"), &[])?;
+    show(Path::new("/home"), &folder.join("home"), &[USER.name])?;
     let _ = name_user(folder, uid);
+    let more: Vec<_> = args.show.iter().filter_map(|path| Some((path, hold(path)?))).collect();
     chroot(folder)?;
+    for (path, held) in more {
+        // Without it what needs it fails, and says so.
+        let _ = show_held(path, &held);
+    }
     Ok(())
+}
+
+/// A folder of the machine's where the sandbox has its own.
+fn hold(path: &Path) -> Option<OwnedFd> {
+    // Never all that is the sandbox's own there.
+    let is_whole = path.components().count() < 3 || path == Path::new("/").join(USER.home);
+    if !path.is_absolute() || is_machines(path) || is_whole {
+        return None;
+    }
+    open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// Inside the new root, so that no link of the sandbox's leads out of it.
+fn show_held(path: &Path, held: &OwnedFd) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    mount_bind_recursive(format!("/proc/self/fd/{}", held.as_raw_fd()), path)?;
+    // Those of the machine's that nobody may take off (mount_namespaces(7)).
+    let locked = MountFlags::from_bits_truncate(u32::try_from(statvfs(path)?.f_flag.bits()).unwrap_or(0));
+    let locked = locked & (MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
+    Ok(mount_remount(path, MountFlags::BIND | MountFlags::RDONLY | locked, "")?)
 }
 
 /// Whatever the machine calls that number: `whoami` is to say `user`.
@@ -193,7 +266,7 @@ fn show(from: &Path, to: &Path, but: &[&str]) -> io::Result<()> {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
-        } else if kind.is_dir() && fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_some()) {
+        } else if kind.is_dir() && is_filled(&path) {
             make_folder(&shown)?;
             match mount_bind_recursive(&path, &shown) {
                 // Without it nothing runs.

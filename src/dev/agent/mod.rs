@@ -3,6 +3,7 @@
 
 mod counter;
 pub(crate) mod enter;
+pub(crate) mod environment;
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,7 @@ use super::{
     envd::{
         self, Envd,
         children::{Children, Started},
-        files,
+        user::USER,
     },
     freeze, interpreter, remove,
 };
@@ -57,9 +58,7 @@ enum Role {
     Counter { address: SocketAddr },
     /// That of `code-interpreter-v1`; takes its order, a line of JSON, from stdin
     Interpreter,
-    /// A template's command; the command is in the environment
-    Command,
-    /// A program of the sandbox
+    /// A program of the sandbox, or a template's
     Enter(enter::Args),
 }
 
@@ -80,7 +79,7 @@ pub(crate) struct Order {
 pub(crate) enum Application {
     Nothing,
     Counter,
-    Interpreter { python: PathBuf },
+    Interpreter(interpreter::Wanted),
     Command(String),
 }
 
@@ -97,17 +96,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             die_with_parent();
             interpreter::run()
         }
-        Role::Command => {
-            die_with_parent();
-            let command = std::env::var_os(COMMAND).context("no command given")?;
-            // Returns only if it fails.
-            let error = Command::new("sh").arg("-c").arg(command).env_remove(COMMAND).exec();
-            Err(error).context("sh cannot be started")
-        }
     }
 }
-
-const COMMAND: &str = "CLIENT_PROXY_SANDBOX_COMMAND";
 
 /// Should the agent be killed from inside its sandbox, its application does not stay behind.
 fn die_with_parent() {
@@ -173,9 +163,9 @@ async fn serve(order: Order) -> anyhow::Result<()> {
     if let Some(application) = start(&order, &children)? {
         tokio::spawn(tell_end(order.id.clone(), application));
     }
-    let envd = Arc::new(Envd::new(&order, children.clone()));
+    let envd = Arc::new(Envd::new(&order, children.clone()).context("the sandbox's folder cannot be opened")?);
     tokio::spawn(async move { children.collect().await });
-    let router = envd::router(envd)?;
+    let router = envd::router(envd);
     println!("{READY}");
     io::stdout().flush()?;
     axum::serve(listener, router).await?;
@@ -183,35 +173,29 @@ async fn serve(order: Order) -> anyhow::Result<()> {
 }
 
 fn start(order: &Order, children: &Children) -> anyhow::Result<Option<Started>> {
-    let program = program();
-    let (mut command, mut told) = (Command::new(&program), None);
-    command.arg0("client-proxy").arg("sandbox-agent");
+    let role = |name: &str| {
+        let mut command = Command::new(program());
+        command.arg0("client-proxy").arg("sandbox-agent").arg(name);
+        command
+    };
+    let (mut command, mut told) = (role("interpreter"), None);
     match &order.application {
         Application::Nothing => return Ok(None),
         Application::Counter => {
-            command.arg("counter").arg(SocketAddr::from((order.ip, 8000)).to_string());
+            command = role("counter");
+            command.arg(SocketAddr::from((order.ip, 8000)).to_string());
         }
-        Application::Interpreter { python } => {
-            command.arg("interpreter");
-            told = Some(interpreter::Order {
-                ip: order.ip,
-                folder: order.folder.clone(),
-                home: files::HOME.into(),
-                access_token: order.access_token.clone(),
-                python: python.clone(),
-            });
-        }
+        Application::Interpreter(wanted) => told = Some(interpreter::Order::of(order, wanted)),
         Application::Command(text) => {
-            command.arg("command").env(COMMAND, text);
+            let home = Path::new("/").join(USER.home);
+            command = enter::Args::new(&order.folder, &home, &USER, "sh".as_ref()).command();
+            command.arg("-c").arg(text);
         }
     }
-    let home = order.folder.join(files::HOME);
+    let environment = environment::of_program(&USER, &environment::of_sandbox(order), &BTreeMap::new());
     command
-        .envs(&order.environment)
-        .env("SANDBOX_IP", order.ip.to_string())
-        .env("E2B_SANDBOX", "true")
-        .env("E2B_SANDBOX_ID", &order.id)
-        .current_dir(home)
+        .env_clear()
+        .envs(environment)
         .stdin(if told.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(io::stderr());
     let mut started = children.start(&mut command).context("the template's application cannot be started")?;

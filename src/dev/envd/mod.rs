@@ -1,6 +1,6 @@
 //! envd as E2B's SDKs know it, inside each sandbox's agent: `rpc` is Connect, `process` a service and
 //! `filesystem` services over it, `files` plain HTTP and the sandbox's file system, `children` whose exits are
-//! whose.
+//! whose, `user` who there is.
 
 pub(crate) mod children;
 pub(crate) mod files;
@@ -8,8 +8,9 @@ mod filesystem;
 mod metrics;
 mod process;
 pub(crate) mod rpc;
+pub(crate) mod user;
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -22,55 +23,55 @@ use axum::{
 use serde_json::json;
 
 use self::{children::Children, files::Root, process::Processes};
-use super::freeze;
-use crate::{dev::agent::Order, types::Secret};
+use crate::{
+    dev::agent::{
+        Order,
+        environment::{self, Environment},
+    },
+    types::Secret,
+};
 
 /// One sandbox's envd.
 pub(crate) struct Envd {
     /// The sandbox's file system.
     pub(crate) folder: PathBuf,
     pub(crate) token: Secret,
-    /// What every program is given: the sandbox's own marks, and what its creator wanted.
-    pub(crate) environment: BTreeMap<String, String>,
+    /// The same, as the root that programs and callers see.
+    pub(crate) root: Arc<Root>,
+    /// What every program is given.
+    pub(crate) environment: Environment,
     pub(crate) children: Arc<Children>,
     processes: Processes,
     metrics: metrics::Last,
 }
 
 impl Envd {
-    pub(crate) fn new(order: &Order, children: Arc<Children>) -> Self {
-        let marks = [
-            (freeze::MARK, order.id.clone()),
-            ("E2B_SANDBOX", "true".to_owned()),
-            ("E2B_SANDBOX_ID", order.id.clone()),
-            ("SANDBOX_IP", order.ip.to_string()),
-        ];
-        let mut environment = order.environment.clone();
-        environment.extend(marks.map(|(name, value)| (name.to_owned(), value)));
-        Self {
+    /// Fails when the sandbox's folder cannot be opened.
+    pub(crate) fn new(order: &Order, children: Arc<Children>) -> io::Result<Self> {
+        Ok(Self {
             folder: order.folder.clone(),
             token: Secret::new(&order.access_token),
-            environment,
+            root: Arc::new(Root::new(&order.folder)?),
+            environment: environment::of_sandbox(order),
             children,
             processes: Processes::default(),
             metrics: metrics::Last::default(),
-        }
+        })
     }
 }
 
 /// All of envd's routes. Every one wants the token, except `/health`, and `/files`, which takes signed URLs,
-/// too. Fails when the sandbox's folder cannot be opened.
-pub(crate) fn router(envd: Arc<Envd>) -> io::Result<Router> {
-    let root = Arc::new(Root::new(&envd.folder)?);
+/// too.
+pub(crate) fn router(envd: Arc<Envd>) -> Router {
     let guarded = process::router()
-        .merge(filesystem::router(root.clone()))
+        .merge(filesystem::router(envd.root.clone()))
         .route("/metrics", get(metrics::answer))
-        .route("/envs", get(environment))
+        .route("/envs", get(tell_environment))
         .fallback(async || refused(StatusCode::NOT_FOUND, "no such route"))
         .method_not_allowed_fallback(async || refused(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
         .layer(middleware::from_fn_with_state(envd.clone(), check_token));
-    let files = files::router(root, envd.token.clone());
-    Ok(guarded.route("/health", get(async || StatusCode::NO_CONTENT)).with_state(envd).merge(files))
+    let files = files::router(envd.root.clone(), envd.token.clone());
+    guarded.route("/health", get(async || StatusCode::NO_CONTENT)).with_state(envd).merge(files)
 }
 
 /// `X-Access-Token` as envd checks it.
@@ -92,6 +93,6 @@ fn refused(status: StatusCode, message: &str) -> Response {
     (status, Json(json!({ "code": status.as_u16(), "message": message }))).into_response()
 }
 
-async fn environment(State(envd): State<Arc<Envd>>) -> Json<BTreeMap<String, String>> {
+async fn tell_environment(State(envd): State<Arc<Envd>>) -> Json<Environment> {
     Json(envd.environment.clone())
 }

@@ -1,7 +1,7 @@
 //! The contexts of a sandbox: which there are, and where each of them works.
 
 use std::{
-    path::{Component, Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::{
-    driver::{Answers, Driver},
+    answers::Answers,
+    driver::{Driver, Launch},
     server::Fault,
 };
-use crate::dev::random::random_name;
+use crate::dev::{envd::files::Root, random::random_name};
 
 /// Each is a process of some tens of megabytes.
 const CONTEXTS_MAX: usize = 32;
@@ -31,15 +32,16 @@ pub(super) struct Context {
 }
 
 pub(super) struct Contexts {
-    driver: Arc<Driver>,
-    folder: PathBuf,
-    home: PathBuf,
+    launch: Launch,
+    root: Root,
     known: Mutex<Known>,
     places: Arc<Semaphore>,
 }
 
 #[derive(Default)]
 struct Known {
+    /// Started when it is needed, again if it has ended.
+    driver: Option<Arc<Driver>>,
     /// The oldest first.
     all: Vec<Context>,
     /// The one for code that names none.
@@ -47,13 +49,17 @@ struct Known {
 }
 
 impl Contexts {
-    pub(super) fn new(driver: Arc<Driver>, folder: PathBuf, home: PathBuf) -> Self {
-        let places = Arc::new(Semaphore::new(EXECUTIONS_MAX));
-        Self { driver, folder, home, known: Mutex::default(), places }
+    pub(super) fn new(launch: Launch, root: Root) -> Self {
+        Self { launch, root, known: Mutex::default(), places: Arc::new(Semaphore::new(EXECUTIONS_MAX)) }
     }
 
+    /// What there still is: contexts end with their driver.
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.driver.as_ref().is_some_and(|driver| driver.is_over()) {
+            *known = Known::default();
+        }
+        known
     }
 
     pub(super) fn list(&self) -> Vec<Context> {
@@ -78,36 +84,42 @@ impl Contexts {
         if let Some(id) = &known.default {
             return Ok((id.clone(), None));
         }
-        let place = Place { shown: Path::new("/").join(&self.home), real: self.folder.join(&self.home) };
-        let (context, starting) = self.add(&mut known, place)?;
+        let (context, starting) = self.add(&mut known, self.place_of("")?)?;
         known.default = Some(context.id.clone());
         Ok((context.id, Some(starting)))
     }
 
-    fn add(&self, known: &mut Known, place: Place) -> Result<(Context, Answers), Fault> {
+    /// Where a context that wants `cwd` works.
+    fn place_of(&self, cwd: &str) -> Result<PathBuf, Fault> {
+        // JavaScript's SDK shows what is said only with this status.
+        let missing = |_| Fault::new(StatusCode::NOT_FOUND, "cwd is no folder of the sandbox's file system");
+        Ok(self.root.beginning(cwd, None).map_err(missing)?.inside())
+    }
+
+    fn add(&self, known: &mut Known, cwd: PathBuf) -> Result<(Context, Answers), Fault> {
         if known.all.len() >= CONTEXTS_MAX {
             let text = format!("{CONTEXTS_MAX} contexts are the most in one sandbox: remove one first");
             return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, text));
         }
-        let id = random_name(20).map_err(|error| Fault::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-        let context = Context { id, language: "python", cwd: place.shown };
+        let broken = |error: anyhow::Error| Fault::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"));
+        let driver = match &known.driver {
+            Some(driver) => driver.clone(),
+            None => known.driver.insert(Driver::start(&self.launch).map_err(broken)?).clone(),
+        };
+        let context = Context { id: random_name(20).map_err(broken)?, language: "python", cwd };
         known.all.push(context.clone());
         // Under the lock: whoever finds it here calls after this call.
-        let order = json!({ "do": "create", "context": context.id, "cwd": place.real });
-        Ok((context, self.driver.call(order, None)))
+        let order = json!({ "do": "create", "context": context.id, "cwd": context.cwd });
+        Ok((context, driver.call(order, None)))
     }
 
-    /// Returns when it can run code.
+    /// Returns when it can run code. Nothing is left of one that cannot, or for which nobody waits any more.
     pub(super) async fn create(&self, cwd: Option<&str>) -> Result<Context, Fault> {
-        let place = match cwd {
-            Some(cwd) => place_of(&self.folder, &self.home, cwd)?,
-            None => Place { shown: Path::new("/").join(&self.home), real: self.folder.join(&self.home) },
-        };
-        let (context, mut starting) = self.add(&mut self.known(), place)?;
-        if let Err(fault) = outcome(&mut starting).await {
-            let _ = self.remove(&context.id).await;
-            return Err(fault);
-        }
+        let cwd = self.place_of(cwd.unwrap_or_default())?;
+        let (context, mut starting) = self.add(&mut self.known(), cwd)?;
+        let unready = Unready { contexts: self, id: &context.id };
+        outcome(&mut starting).await?;
+        std::mem::forget(unready);
         Ok(context)
     }
 
@@ -118,44 +130,53 @@ impl Contexts {
             Fault::new(StatusCode::TOO_MANY_REQUESTS, text)
         })?;
         let id = match id {
-            Some(id) => {
-                self.known().find(id)?;
-                id.to_owned()
-            }
+            Some(id) => id.to_owned(),
             // Whoever starts it waits for it as everybody does, in the context's queue.
             None => self.default_context()?.0,
         };
         let order = json!({ "do": "execute", "context": id, "code": code, "env_vars": variables });
-        Ok(self.driver.call(order, Some(place)))
+        Ok(self.known().find(&id)?.call(order, Some(place)))
     }
 
     /// Returns when its new kernel can run code.
     pub(super) async fn restart(&self, id: &str) -> Result<(), Fault> {
-        let mut restarting = {
-            let known = self.known();
-            known.find(id)?;
-            self.driver.call(json!({ "do": "restart", "context": id }), None)
-        };
-        outcome(&mut restarting).await
+        let driver = self.known().find(id)?;
+        outcome(&mut driver.call(json!({ "do": "restart", "context": id }), None)).await
     }
 
     pub(super) async fn remove(&self, id: &str) -> Result<(), Fault> {
-        let mut removing = {
-            let mut known = self.known();
-            known.find(id)?;
-            known.all.retain(|context| context.id != id);
-            known.default.take_if(|default| default == id);
-            self.driver.call(json!({ "do": "remove", "context": id }), None)
-        };
+        let mut removing = self.take(id)?;
         outcome(&mut removing).await
+    }
+
+    fn take(&self, id: &str) -> Result<Answers, Fault> {
+        let mut known = self.known();
+        let driver = known.find(id)?;
+        known.all.retain(|context| context.id != id);
+        known.default.take_if(|default| default == id);
+        Ok(driver.call(json!({ "do": "remove", "context": id }), None))
     }
 }
 
 impl Known {
-    fn find(&self, id: &str) -> Result<(), Fault> {
+    /// Who drives the context.
+    fn find(&self, id: &str) -> Result<Arc<Driver>, Fault> {
         let found = self.all.iter().any(|context| context.id == id);
+        let driver = self.driver.clone().filter(|_| found);
         // What is asked for is not repeated: it may be anything.
-        found.then_some(()).ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "the context was not found"))
+        driver.ok_or_else(|| Fault::new(StatusCode::NOT_FOUND, "the context was not found"))
+    }
+}
+
+/// A context whose creator waits for it: removed when dropped.
+struct Unready<'a> {
+    contexts: &'a Contexts,
+    id: &'a str,
+}
+
+impl Drop for Unready<'_> {
+    fn drop(&mut self) {
+        let _ = self.contexts.take(self.id);
     }
 }
 
@@ -168,65 +189,4 @@ async fn outcome(answers: &mut Answers) -> Result<(), Fault> {
         outcome = Err(wrong(told["fault"].as_str().unwrap_or("the kernel has not started").to_owned()));
     }
     outcome
-}
-
-/// A folder, as the sandbox's people name it and as the machine does.
-#[derive(Debug, PartialEq, Eq)]
-struct Place {
-    shown: PathBuf,
-    real: PathBuf,
-}
-
-/// Where `cwd` is in the file system of the sandbox, whose root is `folder`; it must be there.
-fn place_of(folder: &Path, home: &Path, cwd: &str) -> Result<Place, Fault> {
-    let mut inside = PathBuf::new();
-    if !cwd.starts_with('/') {
-        inside.push(home);
-    }
-    for part in Path::new(cwd).components() {
-        match part {
-            Component::Normal(name) => inside.push(name),
-            Component::ParentDir => {
-                inside.pop();
-            }
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
-        }
-    }
-    let real = folder.canonicalize().and_then(|root| {
-        let real = root.join(&inside).canonicalize()?;
-        if real.is_dir() && real.starts_with(&root) { Ok(real) } else { Err(std::io::ErrorKind::NotADirectory.into()) }
-    });
-    // JavaScript's SDK shows what is said only with this status.
-    let missing = |_| Fault::new(StatusCode::NOT_FOUND, "cwd is no folder of the sandbox's file system");
-    Ok(Place { shown: Path::new("/").join(inside), real: real.map_err(missing)? })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{fs, os::unix::fs::symlink};
-
-    use super::*;
-
-    #[test]
-    fn a_context_works_below_the_sandboxs_root() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = folder.path().canonicalize().expect("a path");
-        let home = Path::new("home/user");
-        fs::create_dir_all(root.join("home/user/data")).expect("created");
-        fs::write(root.join("home/user/file"), "").expect("written");
-        symlink("/", root.join("home/user/out")).expect("a link");
-        for (cwd, inside) in [
-            ("/home/user/data", "home/user/data"),
-            ("data", "home/user/data"),
-            ("", "home/user"),
-            ("/", ""),
-            ("/../../home", "home"),
-        ] {
-            let place = place_of(&root, home, cwd).expect(cwd);
-            assert_eq!(place, Place { shown: Path::new("/").join(inside), real: root.join(inside) }, "{cwd}");
-        }
-        for bad in ["/nope", "file", "out/etc", "/etc"] {
-            assert_eq!(place_of(&root, home, bad).expect_err(bad).status, StatusCode::NOT_FOUND, "{bad}");
-        }
-    }
 }

@@ -1,14 +1,16 @@
 """Jupyter kernels for the sandbox's code interpreter: one ipykernel for each context.
 
-Started by the server beside it (driver.rs), with a folder of its own as argument. The server writes a line of JSON
-for each thing to do; every answer is a line that begins with the number of the call:
+Started by the server beside it (driver.rs), in a folder of its own in the root of the sandbox's file system, which
+programs of the sandbox see as the root, as a rule. The server writes a line of JSON for each thing to do; every answer
+is a line that begins with the number of the call:
 
     {"call": 7, "do": "create", "context": "a", "cwd": "/x"}     7 {"fault": "..."}  (a line only if it failed)
     {"call": 8, "do": "execute", "context": "a", "code": "1",    8 {"type": "result", ...}  (events, for the client)
      "env_vars": {}}
     {"call": 9, "do": "restart" | "remove", "context": "a"}
     {"do": "taken", "call": 8, "bytes": 100}                     the client has taken so much of the answer
-    {"do": "cancel", "call": 8}                                  the client has left
+    {"do": "left", "call": 8}                                    nobody reads the rest; what does not run yet is off
+    {"do": "interrupt", "call": 8}                               nobody wants the rest
 
 A line with nothing but the number ends the call. Sockets of kernels are files in the folder: no other user can
 connect to them, and they go with the sandbox. The sandbox may be stopped at any moment for any time, so nothing
@@ -19,10 +21,12 @@ import asyncio
 import json
 import os
 import signal
-import site
 import sys
 
 from kernel import Fault, Kernel, to_json
+
+# Bytes of all answers together that no client has taken; beyond, large results are left out.
+HELD_MAX = 64 << 20
 
 # Around a cell that has variables of its own: they are there for as long as it runs.
 SET_VARIABLES = """(lambda shell, environ, new: (
@@ -41,26 +45,51 @@ class Call:
         self.driver = driver
         self.number = number
         self.unread = 0
+        self.left = False
+        self.ended = False
+        # Its code has begun to run; that is not wanted any more.
+        self.begun = False
         self.cancelled = False
-        # Set at every change of the two above.
+        # Set at every change that a kernel waits for.
         self.changed = asyncio.Event()
 
     def say(self, message):
-        line = b"%d %s\n" % (self.number, to_json(message))
-        self.unread += len(line)
-        self.driver.output.write(line)
+        if not self.left:
+            line = b"%d %s\n" % (self.number, to_json(message))
+            self.count(len(line))
+            self.driver.output.write(line)
+
+    def count(self, change):
+        self.unread += change
+        self.driver.unread += change
+
+    def has_room(self, size):
+        return self.driver.unread + size <= HELD_MAX
 
     def end(self):
-        self.driver.calls.pop(self.number, None)
+        self.ended = True
         self.driver.output.write(b"%d\n" % self.number)
+        self.forget()
 
     def taken(self, count):
-        self.unread -= count
+        self.count(-count)
         self.changed.set()
 
-    def cancel(self):
+    def leave(self):
+        self.left = True
+        self.count(-self.unread)
+        self.changed.set()
+        if not self.begun:
+            self.cancelled = True
+        self.forget()
+
+    def interrupt(self):
         self.cancelled = True
         self.changed.set()
+
+    def forget(self):
+        if self.ended and self.left:
+            self.driver.calls.pop(self.number, None)
 
 
 class Context:
@@ -99,6 +128,7 @@ class Context:
                 if variables:
                     await kernel.run(SET_VARIABLES.format(variables=variables))
                 if not call.cancelled:
+                    call.begun = True
                     await kernel.run(code, call)
                 if variables:
                     await kernel.run(RESET_VARIABLES)
@@ -118,7 +148,9 @@ class Driver:
 
     def __init__(self, folder, output):
         self.folder = folder
+        self.root = os.path.dirname(folder)
         self.output = output
+        self.unread = 0
         self.calls = {}
         self.contexts = {}
 
@@ -126,7 +158,8 @@ class Driver:
         try:
             name, what = order["context"], order["do"]
             if what == "create":
-                self.contexts[name] = Context(self.folder, order["cwd"])
+                cwd = os.path.join(self.root, order["cwd"].lstrip("/"))
+                self.contexts[name] = Context(self.folder, cwd)
                 await self.contexts[name].running()
             elif what == "execute":
                 await self.contexts[name].execute(call, order["code"], order["env_vars"])
@@ -152,12 +185,14 @@ class Driver:
         async for line in lines:
             order = json.loads(line)
             number, what = order["call"], order["do"]
-            if what in ("taken", "cancel"):
+            if what in ("taken", "left", "interrupt"):
                 call = self.calls.get(number)
                 if call and what == "taken":
                     call.taken(order["bytes"])
+                elif call and what == "left":
+                    call.leave()
                 elif call:
-                    call.cancel()
+                    call.interrupt()
                 continue
             call = self.calls[number] = Call(self, number)
             task = asyncio.create_task(self.act(call, order))
@@ -166,12 +201,9 @@ class Driver:
 
 
 def environment(folder):
-    """What kernels find: nothing of the machine's user is read or written where a sandbox has its own."""
-    if site.ENABLE_USER_SITE:
-        os.environ.setdefault("PYTHONUSERBASE", site.getuserbase())
+    """What kernels find beside what all programs of the sandbox do."""
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         os.environ[name] = os.path.join(folder, name.lower())
-    os.environ["HOME"] = os.environ["SANDBOX_HOME"]
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
     # By this a kernel notices the end of this process.
     os.environ["JPY_PARENT_PID"] = str(os.getpid())
@@ -194,4 +226,4 @@ async def main(folder):
             context.stop("the interpreter ends")
 
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(os.getcwd()))

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    path::Path,
+    path::PathBuf,
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -13,23 +13,27 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     process::{ChildStdin, Command},
-    sync::{OwnedSemaphorePermit, mpsc, oneshot},
+    sync::{OwnedSemaphorePermit, mpsc},
 };
+
+use super::{answers::Answers, prepare, python::Found, wakes::Wakes};
 
 /// Longer than any line of the driver, which bounds them itself.
 const LINE_MAX: u64 = 256 << 20;
-/// Bytes of an answer after which the driver is told that they were taken.
-const TOLD_EVERY: usize = 64 << 10;
 
-/// The driver is gone, and this answer's end with it.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the interpreter has ended")]
-pub(super) struct Lost;
+/// How drivers are started.
+pub(super) struct Launch {
+    /// The sandbox's file system.
+    pub(super) folder: PathBuf,
+    pub(super) python: Found,
+    pub(super) wakes: Wakes,
+}
 
 /// The way to the driver.
 pub(super) struct Driver {
     orders: mpsc::UnboundedSender<Vec<u8>>,
     calls: Mutex<Calls>,
+    pub(super) wakes: Wakes,
 }
 
 #[derive(Default)]
@@ -42,77 +46,75 @@ struct Calls {
 
 struct Call {
     lines: mpsc::UnboundedSender<Line>,
-    _permit: Option<OwnedSemaphorePermit>,
+    _place: Option<Place>,
 }
 
-enum Line {
+/// Among the executions. It is given back when the driver has ended the call and its answer is read.
+pub(super) type Place = Arc<OwnedSemaphorePermit>;
+
+pub(super) enum Line {
     Text(Bytes),
     End,
 }
 
 impl Driver {
-    /// Starts it; the second value resolves when it has ended, to the reason.
-    pub(super) fn start(
-        python: &Path,
-        folder: &Path,
-        home: &Path,
-    ) -> anyhow::Result<(Arc<Self>, impl Future<Output = String> + use<>)> {
-        let mut child = Command::new(python)
-            .arg(folder.join("driver.py"))
-            .arg(folder)
-            .env("SANDBOX_HOME", home)
-            // It would be found beside the scripts.
-            .env("PYTHONDONTWRITEBYTECODE", "1")
+    pub(super) fn start(launch: &Launch) -> anyhow::Result<Arc<Self>> {
+        let command = prepare(&launch.folder, &launch.python).context("no folder for the interpreter")?;
+        let mut child = Command::from(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("{} cannot be started", python.display()))?;
+            .context("the interpreter cannot be started")?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (stdin, stdout) = stdin.zip(stdout).context("no pipes")?;
         let (orders, todo) = mpsc::unbounded_channel();
-        let driver = Arc::new(Self { orders, calls: Mutex::default() });
+        let driver = Arc::new(Self { orders, calls: Mutex::default(), wakes: launch.wakes.clone() });
         tokio::spawn(write(stdin, todo));
-        let (told, ended) = oneshot::channel();
         let reader = driver.clone();
         tokio::spawn(async move {
             let read = reader.read(stdout).await;
             reader.give_up();
             let _ = child.start_kill();
-            let why = match read.and(child.wait().await) {
-                Ok(status) => status.to_string(),
-                Err(error) => error.to_string(),
-            };
-            let _ = told.send(why);
+            match read.and(child.wait().await) {
+                Ok(status) => eprintln!("the code interpreter's driver has ended: {status}"),
+                Err(error) => eprintln!("the code interpreter's driver has ended: {error}"),
+            }
         });
-        Ok((driver, async move { ended.await.unwrap_or_default() }))
+        Ok(driver)
+    }
+
+    /// Whether it has ended, and all its contexts with it.
+    pub(super) fn is_over(&self) -> bool {
+        self.calls().over
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, order: &Value) {
+    pub(super) fn send(&self, order: &Value) {
         let mut line = order.to_string().into_bytes();
         line.push(b'\n');
         let _ = self.orders.send(line);
     }
 
-    /// Has the driver do it. The permit is given back when the driver has ended the call.
-    pub(super) fn call(self: &Arc<Self>, mut order: Value, permit: Option<OwnedSemaphorePermit>) -> Answers {
+    /// Has the driver do it. A place is given for code that is to run.
+    pub(super) fn call(self: &Arc<Self>, mut order: Value, place: Option<OwnedSemaphorePermit>) -> Answers {
         let (sender, lines) = mpsc::unbounded_channel();
+        let place = place.map(Arc::new);
         let number = {
             let mut calls = self.calls();
             calls.last += 1;
             let number = calls.last;
             if !calls.over {
-                calls.open.insert(number, Call { lines: sender, _permit: permit });
+                calls.open.insert(number, Call { lines: sender, _place: place.clone() });
             }
             number
         };
         order["call"] = json!(number);
         self.send(&order);
-        Answers { driver: self.clone(), number, lines, untold: 0, ended: false }
+        Answers::new(self.clone(), number, lines, place)
     }
 
     /// Until the driver ends.
@@ -154,52 +156,6 @@ async fn write(mut to: ChildStdin, mut todo: mpsc::UnboundedReceiver<Vec<u8>>) {
     while let Some(line) = todo.recv().await {
         if to.write_all(&line).await.is_err() {
             return;
-        }
-    }
-}
-
-/// What the driver answers to a call. Dropped before its end, it calls the call off.
-pub(super) struct Answers {
-    driver: Arc<Driver>,
-    number: u64,
-    lines: mpsc::UnboundedReceiver<Line>,
-    /// Bytes taken of which the driver has not been told.
-    untold: usize,
-    ended: bool,
-}
-
-impl Answers {
-    /// The next line, with its line break; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Lost> {
-        if self.ended {
-            return Ok(None);
-        }
-        match self.lines.recv().await {
-            Some(Line::Text(line)) => {
-                // As the driver counts: with the number and the space in front.
-                self.untold += line.len() + self.number.to_string().len() + 1;
-                if self.untold >= TOLD_EVERY {
-                    self.driver.send(&json!({ "do": "taken", "call": self.number, "bytes": self.untold }));
-                    self.untold = 0;
-                }
-                Ok(Some(line))
-            }
-            Some(Line::End) => {
-                self.ended = true;
-                Ok(None)
-            }
-            None => {
-                self.ended = true;
-                Err(Lost)
-            }
-        }
-    }
-}
-
-impl Drop for Answers {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.driver.send(&json!({ "do": "cancel", "call": self.number }));
         }
     }
 }

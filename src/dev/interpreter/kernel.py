@@ -1,6 +1,7 @@
 """One ipykernel: its process, the connection to it, and the code that it runs."""
 
 import asyncio
+import ctypes
 import itertools
 import json
 import os
@@ -16,7 +17,7 @@ from jupyter_client.asynchronous import AsyncKernelClient
 # Bytes that a kernel has said and this process not passed on, or passed on and the client not taken: beyond, the
 # kernel is stopped.
 UNREAD_MAX = 1 << 20
-# Characters of one event of text, and of one result.
+# Characters of one event of text, and of an error's; bytes of one result.
 TEXT_MAX = 1 << 16
 RESULT_MAX = 32 << 20
 # Seconds after which code that goes on in spite of an interrupt is interrupted again.
@@ -45,6 +46,16 @@ NAMES = {
 DROP_NOTHING = """(lambda thread: thread.schedule(
     lambda: thread.socket.setsockopt(__import__("zmq").XPUB_NODROP, 1)
 ))(__import__("IPython").get_ipython().kernel.iopub_thread)"""
+
+
+PR_SET_PDEATHSIG = 1
+# Looked up here: not much may be done between fork(2) and execve(2).
+prctl = ctypes.CDLL(None).prctl
+
+
+def die_with_parent():
+    """A kernel that is stopped, or busy, does not notice by itself that nobody speaks for it any more."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Fault(Exception):
@@ -104,6 +115,7 @@ class Kernel:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=die_with_parent,
         )
         self.tasks.append(asyncio.create_task(self.wait()))
         if self.ended.done():
@@ -190,30 +202,38 @@ class Kernel:
         elif kind in ("execute_result", "display_data"):
             result = as_result(content["data"], kind == "execute_result")
             size = len(to_json(result))
+            await self.until_read(cell)
+            text = None
             if size > RESULT_MAX:
                 text = "A result of %d bytes was left out: %d is the most.\n" % (size, RESULT_MAX)
+            elif cell.call and size > TEXT_MAX and not cell.call.has_room(size):
+                text = "A result of %d bytes was left out: too many wait for clients to read them.\n" % size
+            if text:
                 result = {"type": "stderr", "text": text, "timestamp": time.time_ns()}
             await self.tell(cell, result)
         elif kind == "error":
-            traceback = "\n".join(content["traceback"])
-            error = {"type": "error", "name": content["ename"], "value": content["evalue"], "traceback": traceback}
-            await self.tell(cell, error)
+            told = content["ename"], content["evalue"], "\n".join(content["traceback"])
+            name, value, traceback = (part[:TEXT_MAX] for part in told)
+            await self.tell(cell, {"type": "error", "name": name, "value": value, "traceback": traceback})
 
-    async def tell(self, cell, event):
-        """Passes an event on, as soon as the client has taken most of what came before it."""
+    async def until_read(self, cell):
+        """Returns as soon as the client has taken most of what it was told."""
         call = cell.call
-        while call and call.unread > UNREAD_MAX and not call.cancelled:
+        while call and call.unread > UNREAD_MAX:
             self.balance()
             call.changed.clear()
             await call.changed.wait()
-        if call and not call.cancelled:
-            call.say(event)
+
+    async def tell(self, cell, event):
+        await self.until_read(cell)
+        if cell.call:
+            cell.call.say(event)
         self.balance()
 
     def balance(self):
         """Stops the kernel, or lets it go on: a client that reads slowly is a pipe that is full."""
         call = self.cell and self.cell.call
-        unread = call.unread if call and not call.cancelled else 0
+        unread = call.unread if call else 0
         held = max(self.backlog, unread) > (UNREAD_MAX // 2 if self.held else UNREAD_MAX)
         if held != self.held and self.process.returncode is None:
             self.held = held
@@ -257,7 +277,7 @@ class Kernel:
         self.balance()
 
     async def interrupt(self, cell):
-        """Once its client has left; until then, what it takes lets the kernel go on."""
+        """Once nobody wants it any more; what its client takes, or its leaving, lets the kernel go on."""
         while not cell.call.cancelled:
             cell.call.changed.clear()
             await cell.call.changed.wait()

@@ -1,15 +1,20 @@
 //! The code interpreter of the template `code-interpreter-v1`, a process of its own in the sandbox: what E2B's SDKs
-//! `e2b-code-interpreter` and `@e2b/code-interpreter` expect on port 49999 (`server`), in front of Jupyter kernels.
+//! `e2b-code-interpreter` and `@e2b/code-interpreter` expect on port 49999 (`server`, which `callers` guards), in
+//! front of Jupyter kernels.
 //!
 //! Kernels are started and spoken for by `driver.py`, whose pipes `driver` holds: Jupyter's own wire is `ZeroMQ`, and
-//! whoever has ipykernel has its client library, too. `python` finds out whether that is so before there is a
-//! sandbox. All processes belong to the sandbox's tree: frozen, continued and ended with it. All files are in the
-//! sandbox's folder.
+//! whoever has ipykernel has its client library, too. It runs as programs of the sandbox do, with the sandbox's folder
+//! as root, and `contexts` starts another where one has ended. `python` finds out whether there is one before there
+//! is a sandbox. All processes belong to the sandbox's tree: frozen, continued (`wakes`) and ended with it. All
+//! files are in the sandbox's folder.
 
+mod answers;
+mod callers;
 mod contexts;
 mod driver;
 pub(super) mod python;
 mod server;
+mod wakes;
 
 use std::{
     fs, io,
@@ -23,26 +28,48 @@ use anyhow::Context as _;
 use axum::serve::ListenerExt as _;
 use serde::{Deserialize, Serialize};
 
-use self::{contexts::Contexts, driver::Driver, server::Server};
+use self::{callers::Names, contexts::Contexts, driver::Launch, python::Found, server::Server, wakes::Wakes};
+use super::{
+    agent::{self, enter},
+    envd::{files::Root, user::USER},
+};
 use crate::types::Secret;
 
 /// The template's name, as the SDKs have it.
 pub(super) const TEMPLATE: &str = "code-interpreter-v1";
 /// Where the SDKs look for it.
 const PORT: u16 = 49999;
-/// Below the sandbox's folder: scripts, connection files, sockets.
-const RUN: &str = "run/interpreter";
+/// Scripts, connection files, sockets, from the sandbox's root on: a name that no machine has there, so that programs
+/// see the same.
+const RUN: &str = ".interpreter";
+
+/// What a playground's interpreters have in common.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    pub(super) python: Found,
+    /// That of `--tls`.
+    pub(super) domain: Option<String>,
+}
 
 /// What the process is told, by a line of JSON on its stdin.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Order {
-    pub(super) ip: Ipv4Addr,
+    ip: Ipv4Addr,
     /// The sandbox's file system.
-    pub(super) folder: PathBuf,
-    /// Where relative paths begin, below the folder.
-    pub(super) home: PathBuf,
-    pub(super) access_token: String,
-    pub(super) python: PathBuf,
+    folder: PathBuf,
+    access_token: String,
+    wanted: Wanted,
+}
+
+impl Order {
+    pub(super) fn of(sandbox: &agent::Order, wanted: &Wanted) -> Self {
+        Self {
+            ip: sandbox.ip,
+            folder: sandbox.folder.clone(),
+            access_token: sandbox.access_token.clone(),
+            wanted: wanted.clone(),
+        }
+    }
 }
 
 /// Serves until the sandbox ends.
@@ -59,26 +86,29 @@ async fn serve(order: Order) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {}:{PORT}", order.ip))?;
     let listener = listener.tap_io(super::without_delay);
-    let run = prepare(&order.folder).context("no folder for the interpreter")?;
-    let home = order.folder.join(&order.home);
-    let (driver, ended) = Driver::start(&order.python, &run, &home)?;
-    let contexts = Arc::new(Contexts::new(driver, order.folder, order.home));
+    let Wanted { python, domain } = order.wanted;
+    let root = Root::new(&order.folder).context("the sandbox's folder cannot be opened")?;
+    let launch = Launch { folder: order.folder, python, wakes: Wakes::watch()? };
+    let contexts = Arc::new(Contexts::new(launch, root));
     // The kernel that most code will ask for starts before it is asked for.
     contexts.start_default();
-    let server = Server { contexts, token: Secret::new(&order.access_token) };
-    tokio::select! {
-        outcome = async { axum::serve(listener, server::router(server)).await } => Ok(outcome?),
-        // Its answers are ended already: nothing can be done without it.
-        why = ended => anyhow::bail!("the driver of the kernels ended: {why}"),
-    }
+    let server = Server { contexts, token: Secret::new(&order.access_token), names: Arc::new(Names::new(domain)) };
+    Ok(axum::serve(listener, server::router(server)).await?)
 }
 
-/// An empty folder with the scripts; what an earlier life of the sandbox left there goes.
-fn prepare(folder: &Path) -> io::Result<PathBuf> {
+/// The command that becomes the driver. Its folder is empty but for the scripts: what an earlier one left there goes.
+fn prepare(folder: &Path, python: &Found) -> io::Result<std::process::Command> {
     let run = folder.join(RUN);
     super::remove::remove(&run)?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&run)?;
+    fs::DirBuilder::new().mode(0o700).create(&run)?;
     fs::write(run.join("kernel.py"), include_str!("kernel.py"))?;
     fs::write(run.join("driver.py"), include_str!("driver.py"))?;
-    Ok(run)
+    let enter = enter::Args::new(folder, &Path::new("/").join(RUN), &USER, python.executable.as_os_str());
+    let mut command = enter.with_folders(python.folders.clone()).command();
+    // Code would be found beside the scripts, or written where Python is.
+    command.arg("driver.py").env("PYTHONDONTWRITEBYTECODE", "1");
+    if let Some(base) = &python.user_base {
+        command.env("PYTHONUSERBASE", base);
+    }
+    Ok(command)
 }

@@ -6,12 +6,27 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{process::Command, sync::OnceCell, time::timeout};
+
+use crate::dev::agent::environment;
 
 /// It imports two libraries, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Says which program it really is: on the path there may be a script in front of it.
-const QUESTION: &str = "import sys, ipykernel, jupyter_client.asynchronous; print(sys.executable)";
+/// Which program it really is (on the path there may be a script in front of it), and where what it needs is.
+const QUESTION: &str = r#"
+import json, os, site, sys, ipykernel, jupyter_client.asynchronous
+own = site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages())
+folders = [sys.prefix, sys.exec_prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), *sys.path]
+folders = {*folders, *map(os.path.realpath, folders)}
+folders = sorted(folder for folder in folders if os.path.isabs(folder) and os.path.isdir(folder))
+inner = lambda folder: any(folder.startswith(os.path.join(other, "")) for other in folders)
+print(json.dumps({
+    "executable": sys.executable,
+    "user_base": site.getuserbase() if own else None,
+    "folders": [folder for folder in folders if not inner(folder)],
+}))
+"#;
 const NEEDED: &str = "ipykernel jupyter_client";
 /// The end of what a Python says when it fails.
 const WORDS_MAX: usize = 300;
@@ -20,7 +35,17 @@ const WORDS_MAX: usize = 300;
 #[derive(Debug)]
 pub(in crate::dev) struct Python {
     wanted: PathBuf,
-    found: OnceCell<PathBuf>,
+    found: OnceCell<Found>,
+}
+
+/// What it says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::dev) struct Found {
+    pub(super) executable: PathBuf,
+    /// Where its user has libraries, if anywhere (`PYTHONUSERBASE`).
+    pub(super) user_base: Option<PathBuf>,
+    /// Programs, libraries: none of them below another.
+    pub(super) folders: Vec<PathBuf>,
 }
 
 impl Python {
@@ -29,13 +54,13 @@ impl Python {
         Self { wanted: wanted.unwrap_or(Path::new("python3")).to_owned(), found: OnceCell::new() }
     }
 
-    /// Its path. The error says what to install; it is not remembered: it may be installed meanwhile.
-    pub(in crate::dev) async fn find(&self) -> Result<PathBuf, String> {
+    /// The error says what to install; it is not remembered: it may be installed meanwhile.
+    pub(in crate::dev) async fn find(&self) -> Result<Found, String> {
         self.found.get_or_try_init(|| ask(&self.wanted)).await.cloned()
     }
 }
 
-async fn ask(python: &Path) -> Result<PathBuf, String> {
+async fn ask(python: &Path) -> Result<Found, String> {
     let fault = |why: &str| {
         let name = python.display();
         format!(
@@ -46,6 +71,8 @@ async fn ask(python: &Path) -> Result<PathBuf, String> {
     };
     let mut command = Command::new(python);
     command.arg("-c").arg(QUESTION).stdin(Stdio::null()).kill_on_drop(true);
+    // As kernels will have it, but for the home: there its user's libraries are.
+    command.env_clear().envs(environment::of_machine()).envs(std::env::var_os("HOME").map(|home| ("HOME", home)));
     let answer = timeout(LIMIT, command.output()).await;
     let output = answer.map_err(|_| fault("it does not answer"))?.map_err(|error| fault(&error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -56,6 +83,9 @@ async fn ask(python: &Path) -> Result<PathBuf, String> {
         return Err(fault(&last));
     }
     // A library may print something before.
-    let path = String::from_utf8_lossy(&output.stdout).lines().last().map(PathBuf::from).unwrap_or_default();
-    if path.is_absolute() { Ok(path) } else { Err(fault("it does not know where it is")) }
+    let last = String::from_utf8_lossy(&output.stdout).lines().last().map(serde_json::from_str::<Found>);
+    match last {
+        Some(Ok(found)) if found.executable.is_absolute() => Ok(found),
+        _ => Err(fault("it does not know where it is")),
+    }
 }

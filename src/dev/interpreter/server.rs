@@ -1,6 +1,6 @@
 //! The HTTP side, with the paths and bodies that the SDKs know.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -11,15 +11,19 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
-use futures_util::stream;
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 
 use super::{
+    callers::{self, Names},
     contexts::{Context, Contexts},
-    driver::Answers,
 };
-use crate::{dev::variables::environment_fault, types::Secret};
+use crate::{
+    dev::{agent::environment::is_mark, variables::environment_fault},
+    types::Secret,
+};
 
 const CODE_MAX: usize = 4 << 20;
 const WISH_MAX: usize = 64 << 10;
@@ -28,6 +32,7 @@ const WISH_MAX: usize = 64 << 10;
 pub(super) struct Server {
     pub(super) contexts: Arc<Contexts>,
     pub(super) token: Secret,
+    pub(super) names: Arc<Names>,
 }
 
 pub(super) fn router(server: Server) -> Router {
@@ -40,6 +45,7 @@ pub(super) fn router(server: Server) -> Router {
         .method_not_allowed_fallback(async || Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
         .layer(middleware::from_fn_with_state(server.clone(), check))
         .route("/health", get(async || "healthy\n"))
+        .layer(middleware::from_fn_with_state(server.clone(), callers::check))
         .with_state(server)
 }
 
@@ -79,17 +85,29 @@ async fn execute(State(server): State<Server>, request: Request) -> Result<Respo
         return Err(Fault::new(StatusCode::BAD_REQUEST, "only one of context_id and language can be given"));
     }
     check_language(wanted.language.as_deref())?;
-    let variables = wanted.env_vars.unwrap_or_default();
+    let mut variables = wanted.env_vars.unwrap_or_default();
     if environment_fault(&variables).is_some() {
         let text = "env_vars holds a name or value that no environment can hold";
         return Err(Fault::new(StatusCode::BAD_REQUEST, text));
     }
+    variables.retain(|name, _| !is_mark(name));
     let answers = server.contexts.execute(wanted.context_id.as_deref(), &wanted.code, &json!(variables))?;
-    let lines = stream::try_unfold(answers, async |mut answers: Answers| {
-        Ok::<_, super::driver::Lost>(answers.next().await?.map(|line| (line, answers)))
+    let lines = stream::unfold(Some(answers), async |answers| {
+        let mut answers = answers?;
+        match answers.next().await {
+            Ok(line) => Some((line?, Some(answers))),
+            Err(lost) => Some((ending(&lost.to_string()), None)),
+        }
     });
+    let lines = lines.map(Ok::<_, Infallible>);
     let kind = HeaderValue::from_static("application/x-ndjson");
     Ok(([(header::CONTENT_TYPE, kind)], Body::from_stream(lines)).into_response())
+}
+
+/// The last lines of an execution that has none, as the driver has them.
+fn ending(why: &str) -> Bytes {
+    let error = json!({ "type": "error", "name": "KernelError", "value": why, "traceback": "" });
+    format!("{error}\n{}\n", json!({ "type": "end_of_execution" })).into()
 }
 
 /// A context that somebody wants.

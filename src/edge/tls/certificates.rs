@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_secs(2);
 
 pub(crate) struct Certificates {
     current: ArcSwap<Set>,
+    /// Held by whoever changes what is current, until the metrics say so, too.
+    changes: Mutex<()>,
     provider: Arc<CryptoProvider>,
     /// Outlives the certificates: clients resume after a renewal, too.
     ticketer: Arc<dyn ProducesTickets>,
@@ -64,7 +66,8 @@ impl Certificates {
         let set = Set::new(all, &provider, &ticketer)?;
         set.tell_expiry(&metrics);
         let current = ArcSwap::from_pointee(set);
-        Ok(Arc::new(Self { current, provider, ticketer, problems: Mutex::default(), metrics }))
+        let (changes, problems) = (Mutex::default(), Mutex::default());
+        Ok(Arc::new(Self { current, changes, provider, ticketer, problems, metrics }))
     }
 
     /// What the next handshake works with.
@@ -84,6 +87,7 @@ impl Certificates {
 
     /// From now on these, which were read just now.
     pub(crate) fn replace(&self, all: Vec<Arc<Certificate>>) {
+        let _change = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.current.load_full();
         let is_known = |new: &Certificate| {
             let same = |old: &Arc<Certificate>| old.files == new.files && old.fingerprint == new.fingerprint;
@@ -149,13 +153,14 @@ impl Certificates {
         }
         match Set::new(all, &self.provider, &self.ticketer) {
             Ok(set) => {
-                let set = Arc::new(set);
-                // Another list came meanwhile: its files are looked at next time.
-                if Arc::ptr_eq(&self.current.compare_and_swap(before, set.clone()), before) {
+                let _change = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+                // Otherwise another list came meanwhile: its files are looked at next time.
+                if Arc::ptr_eq(&self.current.load(), before) {
                     for certificate in &fresh {
                         self.tell(certificate);
                     }
                     set.tell_expiry(&self.metrics);
+                    self.current.store(Arc::new(set));
                 }
             }
             Err(error) => tracing::error!(%error, "certificates not reloaded, the old ones stay"),

@@ -23,15 +23,22 @@ async fn user_folder_and_environment_are_as_asked_for() {
         rpc.run(wanted).await.stdout
     };
     assert_eq!(run("pwd", json!({ "cwd": "/tmp" })).await, "/tmp\n", "though it is the first of all programs");
-    let said = run("echo $HOME $USER $ALL $BOTH $E2B_SANDBOX_ID; pwd", json!({ "envs": { "BOTH": "own" } })).await;
+    let own = json!({ "BOTH": "own", "E2B_SANDBOX_ID": "other", "CLIENT_PROXY_SANDBOX": "other" });
+    let said = run("echo $HOME $USER $ALL $BOTH $E2B_SANDBOX_ID; pwd", json!({ "envs": own })).await;
     assert_eq!(said, format!("/home/user user of it own {}\n/home/user\n", sandbox.id));
     assert_eq!(run("pwd", json!({ "cwd": "/usr/bin" })).await, "/usr/bin\n");
     assert_eq!(run("mkdir -p deep/er; cd deep; pwd", json!({})).await, "/home/user/deep\n");
     for cwd in ["deep/er", "~/deep/er", "/home/user/deep/er"] {
         assert_eq!(run("pwd", json!({ "cwd": cwd })).await, "/home/user/deep/er\n");
     }
+    run("ln -s /home/user/deep current; ln -s ../../usr/bin tools", json!({})).await;
+    assert_eq!(run("pwd", json!({ "cwd": "tools" })).await, "/usr/bin\n");
+    for (cwd, want) in [("current/er", "deep/er"), ("a/../deep", "deep"), ("../user/deep", "deep")] {
+        assert_eq!(run("pwd", json!({ "cwd": cwd })).await, format!("/home/user/{want}\n"));
+    }
+    let all = run("cat /proc/self/environ", json!({ "envs": own })).await;
+    assert!(all.split('\0').any(|one| one == format!("CLIENT_PROXY_SANDBOX={}", sandbox.id)), "{all:?}");
     // The playground's key is a shell for whoever has it.
-    let all = run("env", json!({})).await;
     assert!(!all.contains("API_KEY") && !all.contains(&sandbox.token), "{all}");
     let root = rpc.with("authorization", "Basic cm9vdDo=");
     assert_eq!(root.run(bash("id -u; echo $HOME $USER")).await.stdout, "0\n/root root\n");

@@ -1,12 +1,13 @@
 //! envd's `/files`: reading, and writing one file or several, to whoever shows the token or a signed URL.
 //!
 //! How paths agree: a sandbox's files live below its folder ([`root`]), and relative paths begin in its
-//! `/home/user` ([`place`]), where commands start, too. Commands see that folder as their root, with the
-//! machine's `/usr`, `/etc` and the like over it (`dev/agent/enter`): under `/home/user`, `/root`, `/tmp` and names
-//! that the machine does not have, both mean the same file; under the machine's own names, callers see the
+//! `/home/user` ([`place`]), where commands start, too ([`beginning`]). Commands see that folder as their root, with
+//! the machine's `/usr`, `/etc` and the like over it (`dev/agent/enter`): under `/home/user`, `/root`, `/tmp` and
+//! names that the machine does not have, both mean the same file; under the machine's own names, callers see the
 //! sandbox's folder and commands the machine's. Where the machine has no user namespaces to give, commands know the
 //! home by its real name, `$HOME`; that name means the same file here.
 
+mod beginning;
 mod coding;
 mod fault;
 mod form;
@@ -35,7 +36,7 @@ use self::signature::Operation;
 pub(crate) use self::{
     fault::{Fault, in_background},
     metadata::{Metadata, read as read_metadata},
-    place::{HOME, Place},
+    place::Place,
     root::{Root, kind_of},
 };
 use crate::types::Secret;

@@ -6,12 +6,7 @@ use std::{
 };
 
 use super::fault::Fault;
-use crate::dev::envd::rpc::Code;
-
-/// Where relative paths begin, from the sandbox's folder.
-pub(crate) const HOME: &str = "home/user";
-/// The same of `root`.
-const ROOT_HOME: &str = "root";
+use crate::dev::envd::user::User;
 
 /// The longest path and the longest name in it that the kernel takes, in bytes (`PATH_MAX`, which counts a NUL, and
 /// `NAME_MAX`). What is longer names nothing, and is refused before anybody works on it.
@@ -27,7 +22,7 @@ impl Place {
     /// with the folder's real name, as commands may print it, means what it means to them. Fails for a user
     /// that no sandbox has.
     pub(crate) fn new(path: &str, user: Option<&str>, folder: &Path) -> Result<Self, Fault> {
-        let home = home(user)?;
+        let home = User::of(user)?.home;
         let too_long = |text| Err(Fault::invalid(text));
         if path.len() > LONGEST_PATH {
             return too_long(format!("a path has {LONGEST_PATH} bytes at most"));
@@ -71,6 +66,11 @@ impl Place {
         if self.0.as_os_str().is_empty() { Path::new(".") } else { &self.0 }
     }
 
+    /// For programs, whose root is the folder.
+    pub(crate) fn inside(&self) -> PathBuf {
+        Path::new("/").join(&self.0)
+    }
+
     /// The directory it is in, and its name there; `None` for the root.
     pub(crate) fn split(&self) -> Option<(Self, &Path)> {
         Some((Self(self.0.parent()?.to_owned()), Path::new(self.0.file_name()?)))
@@ -103,18 +103,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// All are the same user of the machine; they differ in where relative paths begin.
-fn home(user: Option<&str>) -> Result<&'static str, Fault> {
-    match user {
-        None | Some("" | "user") => Ok(HOME),
-        Some("root") => Ok(ROOT_HOME),
-        Some(other) => Err(Fault::new(Code::Unauthenticated, format!("user '{other}' does not exist"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dev::envd::rpc::Code;
 
     fn place(path: &str, user: Option<&str>) -> Result<String, Code> {
         let place = Place::new(path, user, Path::new("/tmp/x/id1"));

@@ -1,0 +1,93 @@
+//! What the driver answers to a call, as far as somebody wants it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::{sync::mpsc, time::sleep};
+
+use super::driver::{Driver, Line, Place};
+
+/// Bytes of an answer after which the driver is told that they were taken.
+const TOLD_EVERY: usize = 64 << 10;
+/// Longer than this process needs after a wake to hear of it.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// The driver is gone, and this answer's end with it.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the interpreter has ended, and all contexts are lost")]
+pub(super) struct Lost;
+
+/// Dropped before its end, it calls the call off: code that waits for its turn will not run, and code that runs is
+/// interrupted. If it was the sandbox's pause that took the client, that goes on, as all programs of the sandbox do.
+pub(super) struct Answers {
+    driver: Arc<Driver>,
+    number: u64,
+    lines: mpsc::UnboundedReceiver<Line>,
+    place: Option<Place>,
+    /// The wakes before it was called.
+    wakes: u64,
+    /// Bytes of the last line, which may still wait for the client.
+    last: usize,
+    /// Bytes taken of which the driver has not been told.
+    untold: usize,
+    ended: bool,
+}
+
+impl Answers {
+    pub(super) fn new(
+        driver: Arc<Driver>,
+        number: u64,
+        lines: mpsc::UnboundedReceiver<Line>,
+        place: Option<Place>,
+    ) -> Self {
+        let wakes = driver.wakes.count();
+        Self { driver, number, lines, place, wakes, last: 0, untold: 0, ended: false }
+    }
+
+    /// The next line, with its line break; `None` at the end. To be asked for once the client has taken most of the one
+    /// before.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Lost> {
+        if self.ended {
+            return Ok(None);
+        }
+        self.untold += std::mem::take(&mut self.last);
+        if self.untold >= TOLD_EVERY {
+            self.driver.send(&json!({ "do": "taken", "call": self.number, "bytes": self.untold }));
+            self.untold = 0;
+        }
+        match self.lines.recv().await {
+            Some(Line::Text(line)) => {
+                // As the driver counts: with the number and the space in front.
+                self.last = line.len() + self.number.to_string().len() + 1;
+                Ok(Some(line))
+            }
+            Some(Line::End) => {
+                self.ended = true;
+                Ok(None)
+            }
+            None => {
+                self.ended = true;
+                Err(Lost)
+            }
+        }
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        let (driver, number, wakes) = (self.driver.clone(), self.number, self.wakes);
+        let tell = move |what| driver.send(&json!({ "do": what, "call": number }));
+        tell("left");
+        if self.ended || self.place.is_none() {
+            return;
+        }
+        let counter = self.driver.wakes.clone();
+        tokio::spawn(async move {
+            sleep(MOMENT).await;
+            if counter.count() == wakes {
+                tell("interrupt");
+            }
+        });
+    }
+}
