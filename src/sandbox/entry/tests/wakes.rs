@@ -18,9 +18,9 @@ fn a_sleeper_that_may_not_be_woken_is_refused_without_a_call_and_asked_for_later
 fn a_wrong_token_neither_wakes_nor_rides_on_a_wake_where_the_locks_are_known() {
     let access = Access { envd_token: Some(Secret::new("right")), ..Access::default() };
     let mut stage = Stage::knowing(Located::Asleep(Sleep { barred: None, access: Some(access) }));
-    assert_eq!(stage.refusal(&holder_of("wrong")), Refusal::Denied(Denial::Denied));
+    assert_eq!(stage.refusal(&holder_of("wrong")), Refusal::Denied(Denial::AccessTokenInvalid));
     let flight = wake_flight(&stage.want(&owner()));
-    assert_eq!(stage.refusal(&holder_of("wrong")), Refusal::Denied(Denial::Denied));
+    assert_eq!(stage.refusal(&holder_of("wrong")), Refusal::Denied(Denial::AccessTokenInvalid));
     stage.resumed(flight, Ok(at("10.0.0.1", "a")));
     let access = stage.route().placement.access.clone().expect("the locks outlive the wake");
     assert!(access.check_wake(&owner()).is_ok());
