@@ -60,7 +60,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
         let errand = match self.errand(head, upload.another(), marks, peer, &mut context) {
             Ok(errand) => errand,
             Err(failure) => {
-                context.closes |= !upload.swallow();
+                context.closes = upload.swallow(context.closes);
                 return Serving::over(self.answer(&failure, context));
             }
         };
@@ -131,7 +131,7 @@ impl<C: Catalog, R: Resumer> Handler<C, R> {
             None | Some(Ok(None)) => None,
             Some(Ok(switched)) => switched,
             Some(Err(Disagreement)) => {
-                context.closes |= !brought.upload.swallow();
+                context.closes = brought.upload.swallow(context.closes);
                 return self.answer(&Failure::Switched, context);
             }
         };

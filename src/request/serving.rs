@@ -97,7 +97,7 @@ fn under_way<C: Catalog, R: Resumer>(
 
 impl<C: Catalog, R: Resumer> Errand<C, R> {
     fn give_up(self, failure: &Failure, mut context: Box<Context>) -> Response<Reply> {
-        context.closes |= !self.upload.swallow();
+        context.closes = self.upload.swallow(context.closes);
         self.handler.answer(failure, context)
     }
 }

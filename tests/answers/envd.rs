@@ -77,8 +77,8 @@ impl Envd {
             Self::Http1(raw) => {
                 let (near, far) = (raw.0.local_addr(), raw.0.peer_addr());
                 let (near, far) = (near.expect("an address"), far.expect("an address"));
-                eventually("it is delivered", async || queues(near, far).0 == 0).await;
-                eventually("it is read", async || queues(far, near).1 == 0).await;
+                eventually("it is delivered", async || queues(near, far).is_some_and(|(unsent, _)| unsent == 0)).await;
+                eventually("it is read", async || queues(far, near).is_some_and(|(_, unread)| unread == 0)).await;
             }
             Self::Http2 { pings, .. } => {
                 // The first one may overtake what was said, the second cannot overtake the answer to the first.
@@ -132,8 +132,8 @@ impl Envd {
 }
 
 /// What the system has of a socket of this machine, by its two ends: bytes that its peer has not acknowledged, and
-/// bytes that nobody has read.
-fn queues(local: SocketAddr, remote: SocketAddr) -> (u64, u64) {
+/// bytes that nobody has read. `None`: it is read page by page, and may miss one while others come and go.
+fn queues(local: SocketAddr, remote: SocketAddr) -> Option<(u64, u64)> {
     let end = |address: SocketAddr| match address.ip() {
         IpAddr::V4(ip) => format!("{:08X}:{:04X}", u32::from_ne_bytes(ip.octets()), address.port()),
         IpAddr::V6(ip) => panic!("{ip}"),
@@ -141,10 +141,10 @@ fn queues(local: SocketAddr, remote: SocketAddr) -> (u64, u64) {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the system's sockets");
     let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let ends = [end(local), end(remote)];
-    let row = rows.into_iter().find(|row| row.len() > 4 && row[1..3] == ends).expect("a socket");
+    let row = rows.into_iter().find(|row| row.len() > 4 && row[1..3] == ends)?;
     let (unsent, unread) = row[4].split_once(':').expect("two queues");
     let number = |hex| u64::from_str_radix(hex, 16).expect("a number");
-    (number(unsent), number(unread))
+    Some((number(unsent), number(unread)))
 }
 
 struct AbortOnDrop(JoinHandle<()>);
