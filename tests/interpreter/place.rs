@@ -1,10 +1,17 @@
 //! Code runs where programs of the sandbox do: with the same files, the same names, the same environment.
 
-use std::path::Path;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::{
+    installed::{Installed, KERNEL},
+    stage::Stage,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn code_and_callers_mean_the_same_files() {
@@ -60,4 +67,44 @@ async fn code_knows_nothing_of_the_playgrounds_environment() {
     let told = interpreter.execute(json!({ "code": marks, "env_vars": other })).await;
     let id = &interpreter.sandbox.id;
     assert_eq!(told.text(), format!("('{id}', '{id}', 'own')"), "{told:?}");
+}
+
+fn script(folder: &Path, lines: &str) -> PathBuf {
+    let file = folder.join("python");
+    fs::write(&file, format!("#!/bin/sh\n{lines}\n")).expect("a file");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("its mode");
+    file
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_may_be_a_script_that_sets_variables_for_one() {
+    let python = Installed::get(&KERNEL).await.python;
+    let find = format!("{} -c 'import zmq; print(zmq.__path__[0])'", python.display());
+    let lines = format!(
+        "export OWN=own HOME=/nowhere PYTHONPATH=\"$(dirname \"$({find})\")\"\nexec {} \"$@\"",
+        fs::canonicalize(&python).expect("a program").display()
+    );
+    // Sandboxes do not see it.
+    let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+    let stage = Stage::with(script(folder.path(), &lines)).await;
+    let interpreter = stage.interpreter().await;
+    let told = interpreter.run("import os; os.environ['OWN'], os.environ['HOME'], 'PWD' in os.environ").await;
+    assert_eq!(told.text(), "('own', '/home/user', False)", "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_that_does_not_start_after_all_is_told_to_whoever_runs_code() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let answer = r#"{"executable":"/bin/false","user_base":null,"folders":[],"environment":{}}"#;
+    let stage = Stage::with(script(folder.path(), &format!("echo '{answer}'"))).await;
+    let interpreter = stage.interpreter().await;
+    for _ in 0..2 {
+        let told = interpreter.run("1").await;
+        assert_eq!(told.error(), "KernelError");
+        let text = told.all("error")[0]["value"].as_str().expect("text");
+        assert!(text.contains("the interpreter has ended"), "{text}");
+    }
+    let (status, text) = interpreter.call("POST", "/contexts", json!({})).await;
+    assert_eq!(status, 500);
+    assert!(text.as_str().expect("text").contains("the interpreter has ended"), "{text}");
 }

@@ -27,7 +27,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) async fn set() -> Self {
-        let (python, folder) = (Installed::get(&KERNEL).await.python, tempfile::tempdir().expect("a folder"));
+        Self::with(Installed::get(&KERNEL).await.python).await
+    }
+
+    pub(crate) async fn with(python: PathBuf) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
         let mut command = command(&["--python", python.to_str().expect("text")]);
         command
             .env("CLIENT_PROXY__LOG__FILTER", "warn")

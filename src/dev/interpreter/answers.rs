@@ -15,7 +15,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 
 /// The driver is gone, and this answer's end with it.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the interpreter has ended, and all contexts are lost")]
+#[error("the interpreter has ended, and all contexts are lost; the playground's log has what it said")]
 pub(super) struct Lost;
 
 /// Dropped before its end, it calls the call off: code that waits for its turn will not run, and code that runs is

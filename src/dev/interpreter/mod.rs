@@ -106,7 +106,7 @@ fn prepare(folder: &Path, python: &Found) -> io::Result<std::process::Command> {
     let enter = enter::Args::new(folder, &Path::new("/").join(RUN), &USER, python.executable.as_os_str());
     let mut command = enter.with_folders(python.folders.clone()).command();
     // Code would be found beside the scripts, or written where Python is.
-    command.arg("driver.py").env("PYTHONDONTWRITEBYTECODE", "1");
+    command.arg("driver.py").envs(&python.environment).env("PYTHONDONTWRITEBYTECODE", "1");
     if let Some(base) = &python.user_base {
         command.env("PYTHONUSERBASE", base);
     }

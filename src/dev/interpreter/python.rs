@@ -1,6 +1,7 @@
 //! Whether there is a Python that can run kernels, asked before a sandbox is made.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -13,7 +14,8 @@ use crate::dev::agent::environment;
 
 /// It imports two libraries, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Which program it really is (on the path there may be a script in front of it), and where what it needs is.
+/// Which program it really is (there may be a script in front of it, of which sandboxes need not see all that it needs),
+/// what that has set for it, and where what it needs is.
 const QUESTION: &str = r#"
 import json, os, site, sys, ipykernel, jupyter_client.asynchronous
 own = site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages())
@@ -21,13 +23,17 @@ folders = [sys.prefix, sys.exec_prefix, sys.base_prefix, os.path.dirname(os.path
 folders = {*folders, *map(os.path.realpath, folders)}
 folders = sorted(folder for folder in folders if os.path.isabs(folder) and os.path.isdir(folder))
 inner = lambda folder: any(folder.startswith(os.path.join(other, "")) for other in folders)
+text = lambda part: not any("\ud800" <= letter <= "\udfff" for letter in part)
 print(json.dumps({
     "executable": sys.executable,
     "user_base": site.getuserbase() if own else None,
     "folders": [folder for folder in folders if not inner(folder)],
+    "environment": {name: value for name, value in os.environ.items() if text(name + value)},
 }))
 "#;
 const NEEDED: &str = "ipykernel jupyter_client";
+/// What is a shell's own, or a user's.
+const NOT_SET: [&str; 8] = ["PWD", "OLDPWD", "SHLVL", "_", "HOME", "USER", "LOGNAME", "PYTHONUSERBASE"];
 /// The end of what a Python says when it fails.
 const WORDS_MAX: usize = 300;
 
@@ -46,6 +52,8 @@ pub(in crate::dev) struct Found {
     pub(super) user_base: Option<PathBuf>,
     /// Programs, libraries: none of them below another.
     pub(super) folders: Vec<PathBuf>,
+    /// Variables that a script in front of it has set.
+    pub(super) environment: BTreeMap<String, String>,
 }
 
 impl Python {
@@ -85,7 +93,13 @@ async fn ask(python: &Path) -> Result<Found, String> {
     // A library may print something before.
     let last = String::from_utf8_lossy(&output.stdout).lines().last().map(serde_json::from_str::<Found>);
     match last {
-        Some(Ok(found)) if found.executable.is_absolute() => Ok(found),
+        Some(Ok(mut found)) if found.executable.is_absolute() => {
+            found.environment.retain(|name, value| {
+                let is_ours = environment::of_machine().any(|(known, ours)| known == name && ours == value.as_str());
+                !is_ours && !NOT_SET.contains(&name.as_str()) && !environment::is_mark(name)
+            });
+            Ok(found)
+        }
         _ => Err(fault("it does not know where it is")),
     }
 }
