@@ -14,8 +14,8 @@ use crate::dev::agent::environment;
 
 /// It imports two libraries, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Which program it really is (there may be a script in front of it, of which sandboxes need not see all that it needs),
-/// what that has set for it, and where what it needs is.
+/// Which program it really is (there may be a script in front of it, and sandboxes need not see what that needs), what
+/// that has set for it, and where what it needs is.
 const QUESTION: &str = r#"
 import json, os, site, sys, ipykernel, jupyter_client.asynchronous
 own = site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages())

@@ -49,9 +49,9 @@ pub(super) fn router(server: Server) -> Router {
         .with_state(server)
 }
 
-/// Code runs for those who know the access token. Of the calls about contexts, today's SDKs send none: there only a
-/// wrong one is refused. No web page may make calls: a page's POST is JSON only if it has asked first, which
-/// nobody answers here.
+/// Code runs for those who know the access token. With calls about contexts SDKs send none, in Python and JavaScript
+/// and in both generations (2.7 to 2.11): there only a wrong one is refused, and a bound is what the others meet. No
+/// web page may make calls: a page's POST is JSON only if it has asked first, which nobody answers here.
 async fn check(State(server): State<Server>, headers: HeaderMap, request: Request, next: Next) -> Response {
     let right = match headers.get("x-access-token") {
         Some(shown) => server.token.matches(shown.as_bytes()),
