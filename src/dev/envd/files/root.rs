@@ -174,9 +174,16 @@ impl Root {
         let Some((above, name)) = place.split() else {
             return Err(Fault::invalid("the root cannot be removed"));
         };
-        match self.directory(&above).and_then(|above| remove_at(&above, name)) {
+        let fault = |error: io::Error| Fault::of(&error, &place.to_string());
+        match self.directory(&above) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            outcome => outcome.map_err(|error| Fault::of(&error, &place.to_string())),
+            above => remove_at(&above.map_err(fault)?, name).map_err(|error| {
+                let mut fault = fault(error);
+                if self.handle(place, false).is_ok_and(|(_, stat)| kind_of(&stat) == FileType::Directory) {
+                    fault.message += "; what is left of the folders in it may be directly in it, as .removing-*";
+                }
+                fault
+            }),
         }
     }
 
