@@ -6,7 +6,7 @@ use std::{
     io,
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::{
@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
     path::Arg,
 };
-use tokio::task::spawn_blocking;
+use tokio::{task::spawn_blocking, time::Instant};
 
 /// The longest that anybody removes one folder: programs may fill it as fast as it is emptied.
 const LONGEST: Duration = Duration::from_mins(5);
