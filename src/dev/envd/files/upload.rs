@@ -32,7 +32,7 @@ use crate::dev::envd::rpc::Code;
 
 /// How long a client may send nothing in the middle of an upload.
 const SILENCE: Duration = Duration::from_mins(2);
-/// Files of one form.
+/// Files of one form, and parts that are no files.
 const MAX_FILES: usize = 10_000;
 
 #[derive(Serialize)]
@@ -57,9 +57,13 @@ pub(super) async fn receive(root: &Arc<Root>, query: &Query, request: Request) -
         return Ok(vec![store(root, place, chunks, &metadata).await?]);
     }
     let mut form = Form::begin(request).await?;
-    let (mut written, mut places) = (Vec::new(), HashSet::new());
+    let (mut written, mut places, mut others) = (Vec::new(), HashSet::new(), 0);
     while let Some(part) = form.next().await? {
         let Some(name) = part.file_name() else {
+            others += 1;
+            if others > MAX_FILES {
+                return Err(Fault::invalid(format!("more than {MAX_FILES} parts in one form that are no files")));
+            }
             part.pass_over().await?;
             continue;
         };
