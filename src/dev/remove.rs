@@ -16,8 +16,9 @@ use rustix::{
 };
 use tokio::{task::spawn_blocking, time::Instant};
 
-/// The longest that anybody removes one folder: programs may fill it as fast as it is emptied.
-const LONGEST: Duration = Duration::from_mins(5);
+/// The longest that anybody removes one folder: programs may fill it as fast as it is emptied. (On disks, tens of
+/// thousands of folders take minutes.)
+const LONGEST: Duration = Duration::from_mins(15);
 
 /// [`remove`] off the runtime's threads. What is left is nobody's any more: it is written down.
 pub(crate) async fn clear(folder: PathBuf) {
@@ -30,7 +31,7 @@ pub(crate) async fn clear(folder: PathBuf) {
 }
 
 /// Removes a folder with all it holds. What is not there is as good as removed. Blocks; fails with the first
-/// thing that cannot be removed, when all others are, or after five minutes. Several may remove the same folder.
+/// thing that cannot be removed, when all others are, or after a quarter of an hour. Several may remove the same folder.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
