@@ -31,7 +31,8 @@ pub(crate) async fn clear(folder: PathBuf) {
 }
 
 /// Removes a folder with all it holds. What is not there is as good as removed. Blocks; fails with the first
-/// thing that cannot be removed, when all others are, or after a quarter of an hour. Several may remove the same folder.
+/// thing that cannot be removed, when all others are, or after a quarter of an hour. Several may remove the same
+/// folder.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
