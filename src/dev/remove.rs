@@ -6,14 +6,19 @@ use std::{
     io,
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, ResolveFlags, chmod, open, openat, openat2, renameat, unlinkat},
+    fs::{Access, AtFlags, Dir, Mode, OFlags, ResolveFlags, access, chmod, open, openat, openat2, renameat, unlinkat},
     io::Errno,
     path::Arg,
 };
-use tokio::task::spawn_blocking;
+use tokio::{task::spawn_blocking, time::Instant};
+
+/// The longest that anybody removes one folder: programs may fill it as fast as it is emptied. (On disks, tens of
+/// thousands of folders take minutes.)
+const LONGEST: Duration = Duration::from_mins(15);
 
 /// [`remove`] off the runtime's threads. What is left is nobody's any more: it is written down.
 pub(crate) async fn clear(folder: PathBuf) {
@@ -26,7 +31,8 @@ pub(crate) async fn clear(folder: PathBuf) {
 }
 
 /// Removes a folder with all it holds. What is not there is as good as removed. Blocks; fails with the first
-/// thing that cannot be removed, when all others are.
+/// thing that cannot be removed, when all others are, or after a quarter of an hour. Several may remove the same
+/// folder.
 pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -37,35 +43,49 @@ pub(crate) fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The same of whatever has this name there; links are not followed.
+/// The same of whatever has this name there; links are not followed. After a failure the folders that are left are
+/// where they were or directly in the topmost one, as `.removing-` and a number.
 pub(crate) fn remove_at(above: &OwnedFd, name: &Path) -> io::Result<()> {
+    remove_until(above, name, Instant::now() + LONGEST)
+}
+
+fn remove_until(above: &OwnedFd, name: &Path, end: Instant) -> io::Result<()> {
     if unlink(above, name)? {
         return Ok(());
     }
-    let top = enter(above, name)?;
+    let top = match enter(above, name) {
+        Err(Errno::NOENT) => return Ok(()),
+        top => top?,
+    };
     loop {
-        let mut pass = Pass::default();
-        pass.over(&top)?;
-        match unlink(above, name) {
-            Ok(true) => return Ok(()),
-            Ok(false) if pass.removed > 0 => {}
-            Ok(false) => return Err(pass.fault.unwrap_or(Errno::NOTEMPTY).into()),
-            Err(error) => return Err(pass.fault.unwrap_or(error).into()),
+        let mut pass = Pass { end, removed: 0, fault: None };
+        match pass.over(&top) {
+            // Somebody else has removed it meanwhile.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match (unlink(above, name), pass.fault) {
+            (Ok(true), _) => return Ok(()),
+            (Ok(false), Some(fault)) if pass.removed == 0 => return Err(fault.into()),
+            (Ok(false), _) => {}
+            (Err(error), fault) => return Err(fault.unwrap_or(error).into()),
         }
     }
 }
 
 /// Once through the topmost folder. What its folders hold in folders of their own becomes its own, and is met in a
 /// later pass: so no path is ever longer than two names.
-#[derive(Default)]
 struct Pass {
+    end: Instant,
     removed: u64,
     fault: Option<Errno>,
 }
 
 impl Pass {
-    fn over(&mut self, top: &OwnedFd) -> io::Result<()> {
+    fn over(&mut self, top: &OwnedFd) -> Result<(), Errno> {
+        self.is_in_time()?;
         for entry in Dir::read_from(top)? {
+            self.is_in_time()?;
             let entry = entry?;
             let name = entry.file_name();
             if !is_dots(name) {
@@ -79,6 +99,7 @@ impl Pass {
     fn empty(&mut self, top: &OwnedFd, name: &CStr) -> Result<(), Errno> {
         let folder = enter(top, name)?;
         for entry in Dir::read_from(&folder)? {
+            self.is_in_time()?;
             let entry = entry?;
             let name = entry.file_name();
             if !is_dots(name) {
@@ -90,9 +111,14 @@ impl Pass {
         if unlink(top, name)? { Ok(()) } else { Err(Errno::NOTEMPTY) }
     }
 
+    fn is_in_time(&self) -> Result<(), Errno> {
+        if Instant::now() < self.end { Ok(()) } else { Err(Errno::TIMEDOUT) }
+    }
+
     fn note(&mut self, outcome: Result<(), Errno>) {
         match outcome {
-            Ok(()) => self.removed += 1,
+            // Gone is gone, whoever did it.
+            Ok(()) | Err(Errno::NOENT) => self.removed += 1,
             Err(error) => self.fault = self.fault.or(Some(error)),
         }
     }
@@ -120,7 +146,11 @@ fn enter(above: &OwnedFd, name: impl Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let handle = openat2(above, name, flags | OFlags::PATH | OFlags::NOFOLLOW, Mode::empty(), ResolveFlags::NO_XDEV)?;
     // By the handle (proc(5)): the name may be another one's by now.
-    chmod(format!("/proc/self/fd/{}", handle.as_raw_fd()), Mode::RWXU)?;
+    let by_handle = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    // Only an owner may set the mode, and others may not need to.
+    if access(&by_handle, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        chmod(&by_handle, Mode::RWXU)?;
+    }
     openat(&handle, ".", flags | OFlags::RDONLY, Mode::empty())
 }
 
@@ -128,7 +158,7 @@ fn enter(above: &OwnedFd, name: impl Arg) -> Result<OwnedFd, Errno> {
 fn lift(from: &OwnedFd, name: &CStr, top: &OwnedFd) -> Result<(), Errno> {
     // Whoever moves a folder must be able to write to it.
     enter(from, name)?;
-    renameat(from, name, top, format!("{:016x}", fastrand::u64(..)))
+    renameat(from, name, top, format!(".removing-{:016x}", fastrand::u64(..)))
 }
 
 #[cfg(test)]
@@ -161,6 +191,47 @@ mod tests {
         remove(&full.join("nor/this")).expect("not there");
         remove(&kept).expect("a file");
         assert!(!kept.exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_filled_again_and_again_is_given_up() {
+        let place = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(place.path().join("full/a/b")).expect("made");
+        let above = open(place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a folder");
+        let name = Path::new("full");
+        let error = remove_until(&above, name, Instant::now()).expect_err("no time");
+        assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
+        // Amid a pass, too: a folder may grow faster than it is read.
+        let mut pass = Pass { end: Instant::now(), removed: 0, fault: None };
+        assert_eq!(pass.empty(&enter(&above, name).expect("entered"), c"a"), Err(Errno::TIMEDOUT));
+        remove_at(&above, name).expect("removed");
+    }
+
+    #[test]
+    fn what_somebody_else_removes_hides_nothing() {
+        let mut pass = Pass { end: Instant::now(), removed: 0, fault: None };
+        for outcome in [Err(Errno::NOENT), Err(Errno::ACCESS), Err(Errno::BUSY)] {
+            pass.note(outcome);
+        }
+        assert_eq!((pass.removed, pass.fault), (1, Some(Errno::ACCESS)));
+    }
+
+    #[test]
+    fn several_may_remove_the_same_folder() {
+        let place = tempfile::tempdir().expect("a folder");
+        let full = place.path().join("full");
+        for _ in 0..10 {
+            for number in 0..300 {
+                fs::create_dir_all(full.join(format!("{}/{number}/a/b/c", number % 7))).expect("made");
+            }
+            std::thread::scope(|scope| {
+                let removers: Vec<_> = (0..3).map(|_| scope.spawn(|| remove(&full))).collect();
+                for remover in removers {
+                    remover.join().expect("no panic").expect("removed");
+                }
+            });
+            assert!(!full.exists());
+        }
     }
 
     #[test]

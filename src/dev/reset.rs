@@ -19,7 +19,8 @@ use super::{
 /// two processes of the tree stay as well: they sleep and wake together.
 ///
 /// So does one on which a request of HTTP/1.1 waits that was not read. What was read in part, such as an upload in the
-/// middle, is cut: nobody knows when the sandbox goes on.
+/// middle, is cut: nobody knows when the sandbox goes on. Only the bytes tell: an upload whose first unread line looks
+/// like a request's (a log, a recording of HTTP) is taken for one, stays, and goes on after the wake.
 pub(crate) fn reset_connections(root: Process, ip: IpAddr) -> usize {
     let held = sockets::held_by(&live_tree(root));
     let table = sockets::table();

@@ -8,10 +8,10 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs, io,
+    fs, io, iter,
     os::{
         fd::{AsRawFd as _, OwnedFd},
-        unix::{fs::symlink, process::CommandExt as _},
+        unix::{ffi::OsStringExt as _, fs::symlink, process::CommandExt as _},
     },
     path::{Component, Path, PathBuf},
     process::Command,
@@ -217,7 +217,38 @@ fn hold(path: &Path) -> Option<OwnedFd> {
 /// Inside the new root, so that no link of the sandbox's leads out of it.
 fn show_held(path: &Path, held: &OwnedFd) -> io::Result<()> {
     fs::create_dir_all(path)?;
-    mount_bind_recursive(format!("/proc/self/fd/{}", held.as_raw_fd()), path)?;
+    let path = fs::canonicalize(path)?;
+    mount_bind_recursive(format!("/proc/self/fd/{}", held.as_raw_fd()), &path)?;
+    // What is mounted in it has flags of its own.
+    let below = mounts_below(&path);
+    let shown =
+        below.and_then(|below| iter::once(path.clone()).chain(below).try_for_each(|path| make_read_only(&path)));
+    shown.inspect_err(|_| {
+        let _ = unmount(&path, UnmountFlags::DETACH);
+    })
+}
+
+/// As this process sees them (`proc_pid_mountinfo(5)`).
+fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let points = table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    let points = points.map(|point| PathBuf::from(OsString::from_vec(unescaped(point))));
+    Ok(points.filter(|point| point.starts_with(folder) && point != folder).collect())
+}
+
+/// Blanks, line ends and backslashes are written as three octal digits there.
+fn unescaped(point: &[u8]) -> Vec<u8> {
+    let mut parts = point.split(|byte| *byte == b'\\');
+    let mut whole = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at(part.len().min(3));
+        whole.push(digits.iter().fold(0, |value: u8, digit| value.wrapping_mul(8).wrapping_add(digit & 7)));
+        whole.extend_from_slice(rest);
+    }
+    whole
+}
+
+fn make_read_only(path: &Path) -> io::Result<()> {
     // Those of the machine's that nobody may take off (mount_namespaces(7)).
     let locked = MountFlags::from_bits_truncate(u32::try_from(statvfs(path)?.f_flag.bits()).unwrap_or(0));
     let locked = locked & (MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
@@ -282,5 +313,19 @@ fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_as_they_are_called() {
+        for (point, want) in [("/a/b", "/a/b"), (r"/a\040b\134", r"/a b\"), (r"\011\012/", "\t\n/"), ("", "")] {
+            assert_eq!(unescaped(point.as_bytes()), want.as_bytes(), "{point}");
+        }
+        let below = mounts_below(Path::new("/")).expect("a table");
+        assert!(below.contains(&PathBuf::from("/proc")), "{below:?}");
     }
 }

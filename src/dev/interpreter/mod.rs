@@ -17,15 +17,16 @@ mod server;
 mod wakes;
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     net::Ipv4Addr,
-    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use anyhow::Context as _;
 use axum::serve::ListenerExt as _;
+use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
 use serde::{Deserialize, Serialize};
 
 use self::{callers::Names, contexts::Contexts, driver::Launch, python::Found, server::Server, wakes::Wakes};
@@ -96,13 +97,23 @@ async fn serve(order: Order) -> anyhow::Result<()> {
     Ok(axum::serve(listener, server::router(server)).await?)
 }
 
+/// Programs of the sandbox may put something else there meanwhile: nothing is written but new files of what was opened.
+fn write_scripts(folder: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let above = open(folder, flags, Mode::empty())?;
+    super::remove::remove_at(&above, Path::new(RUN))?;
+    mkdirat(&above, RUN, Mode::RWXU)?;
+    let run = openat(&above, RUN, flags, Mode::empty())?;
+    for (name, text) in [("kernel.py", include_str!("kernel.py")), ("driver.py", include_str!("driver.py"))] {
+        let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::File::from(openat(&run, name, new, Mode::RUSR | Mode::WUSR)?).write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
+
 /// The command that becomes the driver. Its folder is empty but for the scripts: what an earlier one left there goes.
 fn prepare(folder: &Path, python: &Found) -> io::Result<std::process::Command> {
-    let run = folder.join(RUN);
-    super::remove::remove(&run)?;
-    fs::DirBuilder::new().mode(0o700).create(&run)?;
-    fs::write(run.join("kernel.py"), include_str!("kernel.py"))?;
-    fs::write(run.join("driver.py"), include_str!("driver.py"))?;
+    write_scripts(folder)?;
     let enter = enter::Args::new(folder, &Path::new("/").join(RUN), &USER, python.executable.as_os_str());
     let mut command = enter.with_folders(python.folders.clone()).command();
     // Code would be found beside the scripts, or written where Python is.

@@ -1,6 +1,13 @@
 //! Where a program can begin: in a directory of the sandbox's folder or, where programs see the machine's files, of
 //! the machine. Everything here blocks.
 
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::ffi::OsStringExt as _,
+    path::{Component, Path, PathBuf},
+};
+
 use rustix::fs::{FileType, readlinkat};
 
 use super::{
@@ -13,34 +20,72 @@ use crate::dev::agent::enter;
 /// As the kernel's (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
+/// What programs see under one name.
+enum Seen {
+    Directory,
+    Link(PathBuf),
+}
+
 impl Root {
     /// A directory, as programs see it.
     pub(crate) fn beginning(&self, path: &str, user: Option<&str>) -> Result<Place, Fault> {
         let place = self.place(path, user)?;
-        let (mut end, mut links) = (place.clone(), 0);
-        // The kernel would look for a link's target in the folder only.
-        while let Some(next) = self.after_first_link(&end).filter(|_| links < LINKS_MAX) {
-            (end, links) = (next, links + 1);
+        match self.walk(&place) {
+            Some(()) => Ok(place),
+            None => Err(Fault::invalid(format!("cwd '{place}' does not exist"))),
         }
-        let machines = end.as_path().ancestors().any(enter::is_machines);
-        let is_there = if machines { end.inside().is_dir() } else { self.directory(&end).is_ok() };
-        if is_there { Ok(place) } else { Err(Fault::invalid(format!("cwd '{place}' does not exist"))) }
     }
 
-    /// The place with the topmost link replaced by where it leads, unless programs see another file there.
-    fn after_first_link(&self, place: &Place) -> Option<Place> {
-        let parts: Vec<_> = place.as_path().ancestors().collect();
-        for at in parts.into_iter().rev().skip(1).take_while(|at| !enter::is_machines(at)) {
-            let (handle, stat) = self.handle(&self.place(&format!("/{}", at.display()), None).ok()?, false).ok()?;
-            if kind_of(&stat) == FileType::Symlink {
-                let target = readlinkat(&handle, "", Vec::new()).ok()?;
-                // Nothing above it is a link, so that `..` of the target is what it looks like.
-                let above = at.parent()?.join(target.to_str().ok()?);
-                let next = above.join(place.as_path().strip_prefix(at).ok()?);
-                return self.place(&format!("/{}", next.display()), None).ok();
+    /// Name by name: the kernel would look for all of it in the folder only. `None` where it leads to no directory.
+    fn walk(&self, place: &Place) -> Option<()> {
+        let (mut at, mut links) = (PathBuf::new(), 0);
+        // The next one last.
+        let mut names: Vec<OsString> = place.names().rev().map(Into::into).collect();
+        while let Some(name) = names.pop() {
+            if name == ".." {
+                at.pop();
+                continue;
+            }
+            at.push(name);
+            match self.see(&at)? {
+                Seen::Directory => {}
+                Seen::Link(_) if links == LINKS_MAX => return None,
+                Seen::Link(target) => {
+                    links += 1;
+                    at.pop();
+                    if target.is_absolute() {
+                        at.clear();
+                    }
+                    names.extend(target.components().rev().filter_map(|part| match part {
+                        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+                        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+                    }));
+                }
             }
         }
-        None
+        Some(())
+    }
+
+    /// Nothing above it is a link.
+    fn see(&self, at: &Path) -> Option<Seen> {
+        if enter::is_machines(at) {
+            let path = Path::new("/").join(at);
+            let kind = fs::symlink_metadata(&path).ok()?.file_type();
+            return if kind.is_symlink() {
+                Some(Seen::Link(fs::read_link(path).ok()?))
+            } else {
+                kind.is_dir().then_some(Seen::Directory)
+            };
+        }
+        let (handle, stat) = self.handle(&self.place("/", None).ok()?.join(at), false).ok()?;
+        match kind_of(&stat) {
+            FileType::Symlink => {
+                let target = readlinkat(&handle, "", Vec::new()).ok()?;
+                Some(Seen::Link(OsString::from_vec(target.into_bytes()).into()))
+            }
+            FileType::Directory => Some(Seen::Directory),
+            _ => None,
+        }
     }
 }
 
@@ -62,7 +107,16 @@ mod tests {
         for (target, name) in [("/", "top"), ("../../usr", "machines"), ("round", "round"), ("/home/nobody", "lost")] {
             symlink(target, folder.path().join("home/user").join(name)).expect("a link");
         }
+        // `..` of a target leads up from where the link before it leads.
+        for (target, name) in [("current/../../../etc", "through"), ("in/../x", "by"), ("in/../data", "astray")] {
+            symlink(target, folder.path().join("home/user").join(name)).expect("a link");
+        }
+        fs::create_dir_all(folder.path().join("own/in")).expect("created");
+        fs::create_dir(folder.path().join("own/x")).expect("created");
+        symlink("/own/in", folder.path().join("home/user/in")).expect("a link");
         for (path, want) in [
+            ("by", "/home/user/by"),
+            ("through", "/home/user/through"),
             ("", "/home/user"),
             ("data", "/home/user/data"),
             ("~/data", "/home/user/data"),
@@ -80,9 +134,19 @@ mod tests {
             assert_eq!(place.to_string(), want, "{path}");
         }
         // What is in the folder under the machine's own names, programs do not see.
-        for bad in
-            ["/nope", "file", "top/nope", "/etc/own", "/tmp", "current/nope", "round", "lost", "machines/nope", "a\0b"]
-        {
+        for bad in [
+            "/nope",
+            "file",
+            "top/nope",
+            "/etc/own",
+            "/tmp",
+            "current/nope",
+            "round",
+            "lost",
+            "machines/nope",
+            "astray",
+            "a\0b",
+        ] {
             assert_eq!(root.beginning(bad, None).expect_err(bad).code, Code::InvalidArgument, "{bad}");
         }
         assert_eq!(root.beginning("", Some("nobody")).expect_err("nobody").code, Code::Unauthenticated);

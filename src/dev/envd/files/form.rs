@@ -1,12 +1,12 @@
 //! Forms with files in them (RFC 7578), in bounded memory. The parser takes in all that is there before it looks at
-//! any of it, and looks for the end of a part's head until there is no more: it is given a chunk at a time, and only
-//! so much that is no file's.
+//! any of it, and looks for the end of a part's head until there is no more: it is given a chunk at a time, when what
+//! it has is worked off, and only so much that is no file's.
 
 use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Poll, ready},
 };
@@ -29,29 +29,45 @@ const BETWEEN: usize = 64 * 1024;
 
 pub(super) struct Form {
     parts: Multipart,
-    /// Bytes taken in since a part began or gave something.
-    taken: Arc<AtomicUsize>,
+    pace: Arc<Pace>,
+}
+
+/// What the parser may take in.
+#[derive(Default)]
+struct Pace {
+    /// Bytes since a part began or gave something.
+    taken: AtomicUsize,
+    /// Nothing when it asks next: it is to look at what it has.
+    rests: AtomicBool,
+}
+
+impl Pace {
+    /// A part began, gave something or ended: there may be more in what the parser has.
+    fn works(&self) {
+        self.taken.store(0, Ordering::Relaxed);
+        self.rests.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Form {
     pub(super) async fn begin(request: Request) -> Result<Self, Fault> {
-        let taken = Arc::<AtomicUsize>::default();
-        let counted = taken.clone();
-        let request = request.map(|body| Body::from_stream(paced(body, counted)));
+        let pace = Arc::<Pace>::default();
+        let of_body = pace.clone();
+        let request = request.map(|body| Body::from_stream(paced(body, of_body)));
         let parts = Multipart::from_request(request, &()).await;
-        Ok(Self { parts: parts.map_err(|error| Fault::invalid(error.body_text()))?, taken })
+        Ok(Self { parts: parts.map_err(|error| Fault::invalid(error.body_text()))?, pace })
     }
 
     pub(super) async fn next(&mut self) -> Result<Option<Part<'_>>, Fault> {
         let field = heard(self.parts.next_field()).await?.map_err(broken)?;
-        self.taken.store(0, Ordering::Relaxed);
-        Ok(field.map(|field| Part { field, taken: self.taken.clone() }))
+        self.pace.works();
+        Ok(field.map(|field| Part { field, pace: self.pace.clone() }))
     }
 }
 
 pub(super) struct Part<'a> {
     field: Field<'a>,
-    taken: Arc<AtomicUsize>,
+    pace: Arc<Pace>,
 }
 
 impl<'a> Part<'a> {
@@ -66,8 +82,12 @@ impl<'a> Part<'a> {
     }
 
     pub(super) fn content(self) -> impl Stream<Item = Result<Bytes, MultipartError>> + Unpin + use<'a> {
-        let taken = self.taken;
-        self.field.inspect(move |_| taken.store(0, Ordering::Relaxed))
+        let Self { mut field, pace } = self;
+        stream::poll_fn(move |context| {
+            let next = ready!(field.poll_next_unpin(context));
+            pace.works();
+            Poll::Ready(next)
+        })
     }
 
     pub(super) async fn pass_over(self) -> Result<(), Fault> {
@@ -84,22 +104,21 @@ fn broken(error: MultipartError) -> Fault {
     Fault::invalid(format!("error reading form: {}", error.body_text()))
 }
 
-fn paced(body: Body, taken: Arc<AtomicUsize>) -> impl Stream<Item = io::Result<Bytes>> {
+fn paced(body: Body, pace: Arc<Pace>) -> impl Stream<Item = io::Result<Bytes>> {
     let mut chunks = body.into_data_stream();
-    let mut rests = false;
     stream::poll_fn(move |context| {
-        if std::mem::take(&mut rests) {
+        if pace.rests.swap(false, Ordering::Relaxed) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if taken.load(Ordering::Relaxed) > BETWEEN {
+        if pace.taken.load(Ordering::Relaxed) > BETWEEN {
             let why = format!("more than {BETWEEN} bytes between two files");
             return Poll::Ready(Some(Err(io::Error::other(why))));
         }
         let next = ready!(chunks.poll_next_unpin(context));
-        rests = true;
+        pace.rests.store(true, Ordering::Relaxed);
         if let Some(Ok(chunk)) = &next {
-            taken.fetch_add(chunk.len(), Ordering::Relaxed);
+            pace.taken.fetch_add(chunk.len(), Ordering::Relaxed);
         }
         Poll::Ready(next.map(|chunk| chunk.map_err(io::Error::other)))
     })
@@ -185,14 +204,14 @@ mod tests {
     }
 
     /// As much as anybody asks for, and how much that was.
-    fn endless(begin: &'static str) -> (Body, Arc<AtomicUsize>) {
+    fn endless(begin: &str) -> (Body, Arc<AtomicUsize>) {
         let given = Arc::<AtomicUsize>::default();
         let counted = given.clone();
         let rest = stream::repeat_with(move || {
             counted.fetch_add(1, Ordering::Relaxed);
             Bytes::from(vec![b'x'; 16 << 10])
         });
-        let all = stream::iter([Bytes::from_static(begin.as_bytes())]).chain(rest.take(1000));
+        let all = stream::iter([Bytes::copy_from_slice(begin.as_bytes())]).chain(rest.take(1000));
         (Body::from_stream(all.map(Ok::<_, io::Error>)), given)
     }
 
@@ -203,6 +222,31 @@ mod tests {
             assert!(files(body).await.is_err(), "{begin}");
             assert!(given.load(Ordering::Relaxed) <= 6, "{begin}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_there_is_worked_off_before_more_is_taken_in() {
+        const PARTS: usize = 3000;
+        let parts = (0..PARTS).map(|part| {
+            let name = if part % 2 == 0 { "file" } else { "other" };
+            let content = if part % 3 == 0 { "" } else { "x" };
+            format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{content}\r\n")
+        });
+        let last = "--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n".to_owned();
+        let (body, given) = endless(&parts.chain([last]).collect::<String>());
+        let request = Request::builder().header("content-type", "multipart/form-data; boundary=b").body(body);
+        let mut form = Form::begin(request.expect("a request")).await.expect("a form");
+        for part in 0..PARTS {
+            let field = form.next().await.expect("a form").expect("a part");
+            // Some are not looked at.
+            if part % 5 > 0 {
+                field.pass_over().await.expect("a part");
+            }
+            assert_eq!(given.load(Ordering::Relaxed), 0, "{part}");
+        }
+        let last = form.next().await.expect("a form").expect("a part");
+        last.content().next().await.expect("more").expect("content");
+        assert!(given.load(Ordering::Relaxed) <= 1);
     }
 
     #[tokio::test]

@@ -86,7 +86,7 @@ impl Place {
     }
 
     /// Its parts, the topmost first.
-    pub(super) fn names(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn names(&self) -> impl DoubleEndedIterator<Item = &Path> {
         self.0.iter().map(Path::new)
     }
 

@@ -76,9 +76,8 @@ impl Root {
         Ok((file, facts.len()))
     }
 
-    /// A regular file to be written over, and whether it is new; it and the directories above it are made where they
-    /// are missing.
-    pub(crate) fn open_to_write(&self, place: &Place) -> Result<(File, bool), Fault> {
+    /// A regular file to be written over; it and the directories above it are made where they are missing.
+    pub(crate) fn open_to_write(&self, place: &Place) -> Result<File, Fault> {
         let shown = place.to_string();
         let fault = |error: io::Error| Fault::of(&error, &shown);
         let irregular = || Fault::invalid(format!("path '{shown}' is not a regular file"));
@@ -86,8 +85,7 @@ impl Root {
             return Err(fault(Errno::ISDIR.into()));
         }
         let mut opened = self.open(place, OFlags::WRONLY);
-        let is_new = opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        if is_new {
+        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             self.make_above(place)?;
             opened = self.open(place, OFlags::WRONLY | OFlags::CREATE);
         }
@@ -99,7 +97,7 @@ impl Root {
         if !file.metadata().map_err(fault)?.is_file() {
             return Err(irregular());
         }
-        Ok((file, is_new))
+        Ok(file)
     }
 
     /// A file without a name, on the file system of the folder.
@@ -174,9 +172,16 @@ impl Root {
         let Some((above, name)) = place.split() else {
             return Err(Fault::invalid("the root cannot be removed"));
         };
-        match self.directory(&above).and_then(|above| remove_at(&above, name)) {
+        let fault = |error: io::Error| Fault::of(&error, &place.to_string());
+        match self.directory(&above) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            outcome => outcome.map_err(|error| Fault::of(&error, &place.to_string())),
+            above => remove_at(&above.map_err(fault)?, name).map_err(|error| {
+                let mut fault = fault(error);
+                if self.handle(place, false).is_ok_and(|(_, stat)| kind_of(&stat) == FileType::Directory) {
+                    fault.message += "; what is left of the folders in it may be directly in it, as .removing-*";
+                }
+                fault
+            }),
         }
     }
 

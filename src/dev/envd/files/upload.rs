@@ -32,7 +32,7 @@ use crate::dev::envd::rpc::Code;
 
 /// How long a client may send nothing in the middle of an upload.
 const SILENCE: Duration = Duration::from_mins(2);
-/// Files of one form.
+/// Files of one form, and parts that are no files.
 const MAX_FILES: usize = 10_000;
 
 #[derive(Serialize)]
@@ -57,9 +57,13 @@ pub(super) async fn receive(root: &Arc<Root>, query: &Query, request: Request) -
         return Ok(vec![store(root, place, chunks, &metadata).await?]);
     }
     let mut form = Form::begin(request).await?;
-    let (mut written, mut places) = (Vec::new(), HashSet::new());
+    let (mut written, mut places, mut others) = (Vec::new(), HashSet::new(), 0);
     while let Some(part) = form.next().await? {
         let Some(name) = part.file_name() else {
+            others += 1;
+            if others > MAX_FILES {
+                return Err(Fault::invalid(format!("more than {MAX_FILES} parts in one form that are no files")));
+            }
             part.pass_over().await?;
             continue;
         };
@@ -113,13 +117,13 @@ fn install(root: &Root, place: &Place, spool: File, noted: &Metadata) -> Result<
     metadata::write(&spool, &root.path_of(&spool), noted).map_err(fault)?;
     let mut spool = File::from(spool);
     let length = spool.metadata().map_err(fault)?.len();
-    let (mut file, is_new) = root.open_to_write(place)?;
-    if let Err(error) = reserve(&file, length) {
-        if is_new {
-            let _ = root.remove(place);
-        }
-        return Err(fault(error));
+    if root.handle(place, true).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        // Asked for before the file is made: nobody could tell later what else there is to be taken away again (the
+        // target of a link, directories), nor whether a program has begun to use it.
+        root.nameless_file().and_then(|trial| reserve(&trial, length)).map_err(fault)?;
     }
+    let mut file = root.open_to_write(place)?;
+    reserve(&file, length).map_err(fault)?;
     let copied = spool.rewind().and_then(|()| io::copy(&mut spool, &mut file)).and_then(|_| file.set_len(length));
     copied.map_err(fault)?;
     let file = file.into();
@@ -145,4 +149,37 @@ fn reserve(file: &File, length: u64) -> io::Result<()> {
 fn reasons(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_room_nothing_is_made_and_nothing_goes() {
+        // More than file systems have, but not more than files may have.
+        const LENGTH: u64 = 8 << 40;
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = Root::new(folder.path()).expect("a root");
+        fs::write(folder.path().join("old"), "old").expect("written");
+        symlink("/target", folder.path().join("link")).expect("a link");
+        for path in ["/new", "/old", "/link", "/a/b/new"] {
+            let spool = root.nameless_file().expect("a file");
+            spool.set_len(LENGTH).expect("a hole");
+            if reserve(&spool, LENGTH).is_ok() {
+                eprintln!("nothing to be seen here: a file system with room, or that does not tell");
+                return;
+            }
+            let place = root.place(path, None).expect("a place");
+            let fault = install(&root, &place, spool, &Metadata::default()).expect_err(path);
+            assert_eq!(fault.code, Code::ResourceExhausted, "{path}");
+            let mut names: Vec<_> =
+                fs::read_dir(folder.path()).expect("read").map(|entry| entry.expect("an entry").file_name()).collect();
+            names.sort();
+            assert_eq!(names, ["link", "old"], "{path}");
+        }
+        assert_eq!(fs::read_to_string(folder.path().join("old")).expect("read"), "old");
+    }
 }
