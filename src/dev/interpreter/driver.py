@@ -130,9 +130,9 @@ class Context:
                 if not call.cancelled:
                     call.begun = True
                     await kernel.run(code, call)
-                if variables and not kernel.ended.done():
+                if variables:
                     await kernel.run(RESET_VARIABLES)
-                if kernel.ended.done() and not kernel.exited:
+                if kernel.ended.done():
                     raise Fault("the kernel has ended, and its variables are lost: %s" % kernel.ended.result())
             except Fault as fault:
                 call.say({"type": "error", "name": "KernelError", "value": str(fault), "traceback": ""})

@@ -24,8 +24,6 @@ RESULT_MAX = 32 << 20
 INTERRUPT_AGAIN = 5
 # Seconds after which a kernel that has replied is asked again whether it has said all.
 ASK_AGAIN = 5
-# Seconds that a kernel has to end by itself when its code has asked for that.
-EXIT_MAX = 5
 
 # What the SDKs call the types of data that Jupyter knows.
 NAMES = {
@@ -72,8 +70,6 @@ class Cell:
         self.call = call
         self.begun = asyncio.Event()
         self.replied = asyncio.Event()
-        # It has asked for the end of its kernel, which comes a moment after its own (IPython's `exit`).
-        self.exits = False
         # What is said about them comes after all that is said about this cell.
         self.questions = []
         self.done = asyncio.Event()
@@ -98,8 +94,6 @@ class Kernel:
         self.held = False
         # Why there is no kernel any more, once it has ended.
         self.ended = asyncio.get_running_loop().create_future()
-        # Because its code wanted it so.
-        self.exited = False
 
     async def start(self):
         """Returns when it can run code."""
@@ -254,15 +248,10 @@ class Kernel:
         while True:
             try:
                 reply = await self.client.get_shell_msg()
-                about, content = reply["parent_header"].get("msg_id"), reply["content"]
-                asked = [part for part in content.get("payload", []) if part["source"] == "ask_exit"]
-                exits = any(not part["keepkernel"] for part in asked)
-            except (AttributeError, KeyError, TypeError, ValueError):
-                # Something is wrong with it, but there will be no other.
-                about, exits = self.cell and self.cell.message, False
+            except ValueError:
+                continue
             cell = self.cell
-            if cell and about == cell.message:
-                cell.exits = exits
+            if cell and reply["parent_header"].get("msg_id") == cell.message:
                 cell.replied.set()
 
     async def ask_for_end(self, cell):
@@ -281,18 +270,11 @@ class Kernel:
         if call:
             beside.append(asyncio.create_task(self.interrupt(cell)))
         await first(self.ended, cell.done.wait())
-        # By another socket, so it may be heard later.
-        await first(self.ended, cell.replied.wait())
         for task in beside:
             task.cancel()
         self.cell = None
         # It has said its last, and is not held back for what the client has not read.
         self.balance()
-        if cell.exits:
-            # What is to run next is not for this one.
-            self.exited = True
-            await first(self.ended, asyncio.sleep(EXIT_MAX))
-            self.end("it was asked to")
 
     async def interrupt(self, cell):
         """Once nobody wants it any more; what its client takes, or its leaving, lets the kernel go on."""
