@@ -62,6 +62,8 @@ async fn code_knows_nothing_of_the_playgrounds_environment() {
     let stage = Stage::set().await;
     let interpreter = stage.interpreter().await;
     assert_eq!(interpreter.run("import os; os.environ.get('A_CLOUDS_KEY')").await.0.len(), 1);
+    let started_in = format!("os.path.exists('{}')", stage.folder.path().display());
+    assert_eq!(interpreter.run(&started_in).await.text(), "False");
     let marks = "os.environ['E2B_SANDBOX_ID'], os.environ['CLIENT_PROXY_SANDBOX'], os.environ['OWN']";
     let other = json!({ "E2B_SANDBOX_ID": "other", "CLIENT_PROXY_SANDBOX": "other", "OWN": "own" });
     let told = interpreter.execute(json!({ "code": marks, "env_vars": other })).await;

@@ -21,8 +21,8 @@ pub(crate) struct Stage {
     pub(crate) proxy: SocketAddr,
     pub(crate) python: PathBuf,
     program: Program,
-    /// Where the sandboxes' files are.
-    folder: TempDir,
+    /// Where the sandboxes' files are, and where it was started.
+    pub(crate) folder: TempDir,
 }
 
 impl Stage {
@@ -37,6 +37,7 @@ impl Stage {
             .env("CLIENT_PROXY__LOG__FILTER", "warn")
             .env("A_CLOUDS_KEY", "secret")
             .env("TMPDIR", folder.path())
+            .current_dir(folder.path())
             .stderr(Stdio::inherit());
         let program = Program::run(command).await;
         Self { api: program.api(), proxy: program.address("proxy"), python, program, folder }

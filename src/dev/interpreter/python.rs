@@ -19,7 +19,9 @@ const LIMIT: Duration = Duration::from_secs(30);
 const QUESTION: &str = r#"
 import json, os, site, sys, ipykernel, jupyter_client.asynchronous
 own = site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages())
-folders = [sys.prefix, sys.exec_prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), *sys.path]
+folders = [sys.prefix, sys.exec_prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))]
+# Without the folder in which this is asked, which stands for itself in front (it is empty).
+folders += filter(os.path.isabs, sys.path)
 folders = {*folders, *map(os.path.realpath, folders)}
 folders = sorted(folder for folder in folders if os.path.isabs(folder) and os.path.isdir(folder))
 inner = lambda folder: any(folder.startswith(os.path.join(other, "")) for other in folders)
