@@ -186,7 +186,6 @@ impl Tree {
                 let _ = child.wait();
             }
             ROOTS.ended(root);
-            freeze::kill_orphans(&ROOTS);
         })
         .await;
     }
