@@ -4,8 +4,9 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    process::{Child, Command},
+    process::{Child, ChildStdin, ChildStdout, Command},
     sync::{Mutex, MutexGuard, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -49,21 +50,17 @@ impl Roots {
     }
 
     /// Starts one. It is known before anybody can take it for something else.
-    pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, Process)> {
+    pub(crate) fn start(&'static self, command: &mut Command) -> io::Result<Root> {
         let mut known = self.known();
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         // Not collected yet, so the number is still this child's.
-        let found = i32::try_from(child.id()).ok().and_then(Process::find);
-        let root = found.ok_or_else(|| io::Error::other("it ended at once"))?;
-        known.roots.insert(root);
-        Ok((child, root))
-    }
-
-    /// It has ended, and was collected.
-    pub(crate) fn ended(&self, root: Process) {
-        // Before it is forgotten: while there are roots nobody is taken for a stranger.
-        self.kill_orphans();
-        self.known().roots.remove(&root);
+        let Some(process) = i32::try_from(child.id()).ok().and_then(Process::find) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(io::Error::other("it cannot be seen in /proc"));
+        };
+        known.roots.insert(process);
+        Ok(Root { roots: self, process, child: Some(child) })
     }
 
     /// Ends what sandboxes have left whose roots are gone: it came to this process, if that is a subreaper. Whatever
@@ -102,6 +99,52 @@ impl Roots {
         });
         found.iter().map(|stat| stat.process).collect()
     }
+}
+
+/// One root. Dropped, it ends with all that is below it, some time later.
+pub(crate) struct Root {
+    roots: &'static Roots,
+    process: Process,
+    /// Until it is ended.
+    child: Option<Child>,
+}
+
+impl Root {
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
+    /// The ways to it, to be taken once.
+    pub(crate) fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        let child = self.child.as_mut()?;
+        child.stdin.take().zip(child.stdout.take())
+    }
+
+    /// Returns when no process of it is left. Blocks.
+    pub(crate) fn end(mut self, lifeline: Option<ChildStdin>) {
+        if let Some(child) = self.child.take() {
+            end(self.roots, self.process, child, lifeline);
+        }
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let (roots, process) = (self.roots, self.process);
+        if let Some(child) = self.child.take() {
+            // Not one of the runtime's, which may be ending.
+            let _ = thread::Builder::new().spawn(move || end(roots, process, child, None));
+        }
+    }
+}
+
+fn end(roots: &Roots, process: Process, mut child: Child, lifeline: Option<ChildStdin>) {
+    freeze::kill(process);
+    drop(lifeline);
+    let _ = child.wait();
+    // Before it is forgotten: while there are roots nobody is taken for a stranger.
+    roots.kill_orphans();
+    roots.known().roots.remove(&process);
 }
 
 /// Whether it was started with the mark of a sandbox in its environment.
