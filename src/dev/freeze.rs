@@ -2,13 +2,10 @@
 
 use std::{collections::HashSet, io, thread, time::Duration};
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, getsid, pidfd_open, pidfd_send_signal, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid};
 use tokio::time::Instant;
 
-use super::{
-    proc_tree::{self, Process, Stat},
-    roots::Roots,
-};
+use super::proc_tree::{self, Process, Stat};
 
 /// The variable by which a process tells whose it is, to people.
 pub(crate) const MARK: &str = "CLIENT_PROXY_SANDBOX";
@@ -62,29 +59,6 @@ pub(crate) fn kill_below_me() {
     }
 }
 
-/// Ends what sandboxes have left whose roots are gone: it came to this process, if that is a subreaper. Whatever
-/// else it is, it is known by this: a child of this process in another session that is none of the `roots`. (What
-/// this process starts for itself stays in its session, and no process can come into another's; setsid(2).)
-pub(crate) fn kill_orphans(roots: &Roots) {
-    let me = getpid().as_raw_nonzero().get();
-    let Some(session) = getsid(None).ok().map(|session| session.as_raw_nonzero().get()) else { return };
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        let orphans = roots.others(|| {
-            let mut all = proc_tree::scan();
-            all.retain(|stat| stat.parent == me && stat.session != session);
-            all
-        });
-        if orphans.is_empty() {
-            return;
-        }
-        for orphan in orphans {
-            kill(orphan.process);
-            reap(orphan.process);
-        }
-    }
-}
-
 /// Stopped processes create no others, so stopping first makes the list final.
 fn end(root: Process, with_root: bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -112,7 +86,7 @@ fn end(root: Process, with_root: bool) {
 }
 
 /// Collects the exit of a process if it is a child of this one; the root's is its owner's to collect.
-fn reap(process: Process) {
+pub(crate) fn reap(process: Process) {
     if let Some(pid) = Pid::from_raw(process.pid) {
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }

@@ -52,6 +52,7 @@ use self::{
     api::Api,
     domain::Domain,
     random::random_hex,
+    roots::ROOTS,
     sandboxes::{Ground, Sandboxes},
 };
 pub use self::{
@@ -61,6 +62,9 @@ pub use self::{
 use crate::types::{SandboxId, Secret};
 
 /// A running playground: the control API and its sandboxes. The proxy in front of it is not part of it.
+///
+/// It makes this process a subreaper, and at a sandbox's end takes for leftovers of it, and kills, children of
+/// this process in sessions (setsid(2)) that were not below it when the playground started.
 pub struct Playground {
     api: Arc<Api>,
     api_addr: SocketAddr,
@@ -89,6 +93,7 @@ impl Playground {
             .with_context(|| format!("the control API cannot listen on {}", wanted.api))?;
         let api_addr = listener.local_addr()?;
         let listener = listener.tap_io(without_delay);
+        ROOTS.remember_strangers();
         // What a sandbox leaves behind when its root is killed comes to this process, which ends it.
         set_child_subreaper(Some(getpid()))?;
         let api = Arc::new(Api {

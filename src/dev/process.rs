@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     os::{fd::OwnedFd, unix::process::CommandExt as _},
     path::PathBuf,
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{ChildStdin, Command, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
@@ -24,7 +24,7 @@ use super::{
     freeze::{self, Frozen},
     proc_tree::{self, Process},
     reset,
-    roots::ROOTS,
+    roots::{ROOTS, Root},
     sockets::{self, State},
 };
 use crate::types::Port;
@@ -51,7 +51,7 @@ impl From<io::Error> for StartError {
 
 /// What the agent says.
 type Said = BufReader<pipe::Receiver>;
-type Job = (Command, oneshot::Sender<io::Result<(Child, Process)>>);
+type Job = (Command, oneshot::Sender<io::Result<Root>>);
 
 /// Starts processes from one thread that lives as long as the playground: the kernel tells a process of
 /// the end of the *thread* that started it (prctl(2), `PR_SET_PDEATHSIG`), and those of a runtime's pool
@@ -67,10 +67,8 @@ impl Spawner {
         let (jobs, todo) = mpsc::channel::<Job>();
         thread::Builder::new().name("spawner".to_owned()).spawn(move || {
             for (mut command, done) in todo {
-                if let Err(Ok((_, root))) = done.send(ROOTS.start(&mut command)) {
-                    // Nobody waits any more: its lifeline is dropped with it, and it is nobody's.
-                    ROOTS.ended(root);
-                }
+                // If nobody waits any more, it ends.
+                let _ = done.send(ROOTS.start(&mut command));
             }
         })?;
         Ok(Self { jobs, program })
@@ -91,16 +89,17 @@ impl Spawner {
         let (done, started) = oneshot::channel();
         let gone = || StartError::Failed("the playground is ending".to_owned());
         self.jobs.send((command, done)).map_err(|_| gone())?;
-        let (mut child, root) = started.await.map_err(|_| gone())??;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (Some(mut lifeline), Some(said)) = (stdin, stdout) else {
+        let root = started.await.map_err(|_| gone())??;
+        // From here on it ends with this, wherever this ends.
+        let mut tree = Tree { ip: order.ip, root, lifeline: None, said: None };
+        let Some((mut lifeline, said)) = tree.root.pipes() else {
             return Err(StartError::Failed("it has no pipes".to_owned()));
         };
         let mut line = serde_json::to_vec(order).map_err(io::Error::other)?;
         line.push(b'\n');
         let lifeline =
             spawn_blocking(move || lifeline.write_all(&line).map(|()| lifeline)).await.map_err(io::Error::other)??;
-        let mut tree = Tree { ip: order.ip, root, child: Some(child), lifeline: Some(lifeline), said: None };
+        tree.lifeline = Some(lifeline);
         let mut said = BufReader::new(pipe::Receiver::from_owned_fd(OwnedFd::from(said))?);
         let mut word = String::new();
         let outcome = match timeout(START_LIMIT, said.read_line(&mut word)).await {
@@ -131,18 +130,17 @@ fn secrets_in_environment() -> impl Iterator<Item = std::ffi::OsString> {
     })
 }
 
-/// A running or frozen sandbox. Dropping it cuts its lifeline, which ends it.
+/// A running or frozen sandbox. Dropped, it ends some time later.
 pub(crate) struct Tree {
     ip: Ipv4Addr,
-    root: Process,
-    child: Option<Child>,
+    root: Root,
     lifeline: Option<ChildStdin>,
     said: Option<Said>,
 }
 
 impl Tree {
     pub(crate) fn root(&self) -> Process {
-        self.root
+        self.root.process()
     }
 
     pub(crate) fn ip(&self) -> Ipv4Addr {
@@ -159,36 +157,25 @@ impl Tree {
     }
 
     pub(crate) async fn freeze(&self) -> io::Result<Frozen> {
-        let root = self.root;
+        let root = self.root();
         spawn_blocking(move || freeze::freeze(root)).await?
     }
 
     pub(crate) async fn thaw(&self, frozen: Frozen) {
-        let root = self.root;
+        let root = self.root();
         let _ = spawn_blocking(move || freeze::thaw(root, &frozen)).await;
     }
 
     pub(crate) async fn reset_connections(&self) -> usize {
-        let (root, ip) = (self.root, IpAddr::from(self.ip));
+        let (root, ip) = (self.root(), IpAddr::from(self.ip));
         let done = spawn_blocking(move || reset::reset_connections(root, ip)).await;
         done.unwrap_or_default()
     }
 
     /// Returns when no process of the sandbox is left.
-    pub(crate) async fn kill(mut self) {
-        let root = self.root;
-        let child = self.child.take();
-        let lifeline = self.lifeline.take();
-        let _ = spawn_blocking(move || {
-            freeze::kill(root);
-            drop(lifeline);
-            if let Some(mut child) = child {
-                let _ = child.wait();
-            }
-            ROOTS.ended(root);
-            freeze::kill_orphans(&ROOTS);
-        })
-        .await;
+    pub(crate) async fn kill(self) {
+        let Self { root, lifeline, .. } = self;
+        let _ = spawn_blocking(move || root.end(lifeline)).await;
     }
 
     /// Waits until it serves, has ended well, or has had its time. An error if it ended otherwise: who creates a
@@ -213,7 +200,7 @@ impl Tree {
 
     async fn serves_or(&self, enough: fn(&[proc_tree::Stat]) -> bool) {
         loop {
-            let root = self.root;
+            let root = self.root();
             let found = spawn_blocking(move || {
                 let tree = proc_tree::live_tree(root);
                 enough(&tree) || listens_beside_envd(&tree)

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::playground_support::{Ground, processes_with};
+use crate::playground_support::{Ground, processes_with, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_whose_application_fails_at_once_makes_no_sandbox() {
@@ -31,8 +31,8 @@ async fn a_template_whose_command_is_done_or_leaves_a_server_makes_one() {
         let sandbox = ground.api.create(json!({ "templateID": template })).await;
         assert_eq!(sandbox.processes().await.len(), processes, "{template}");
         if template == "server" {
-            let port = ground.api.client.get(format!("http://{}:8000/", sandbox.ip)).send().await;
-            assert_eq!(port.expect("it serves").status(), 200);
+            let port = async || ground.api.client.get(format!("http://{}:8000/", sandbox.ip)).send().await;
+            until("it serves", async || port().await.is_ok_and(|answer| answer.status() == 200)).await;
         }
     }
     ground.playground.shutdown().await;

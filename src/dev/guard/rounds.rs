@@ -35,14 +35,8 @@ impl<K: Eq + Hash + Copy, T: Send + Sync + 'static> Rounds<K, T> {
     /// What a reading told that began after this was asked. `None`: the runtime is ending.
     pub(super) async fn read(&self, key: K, how: impl FnOnce() -> T + Send + 'static) -> Option<Arc<T>> {
         let thing = self.things.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
-        let told = self.told(&thing, how).await;
-        drop(thing);
-        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
-        // The last one that wanted it forgets it.
-        if things.get(&key).is_some_and(|thing| Arc::strong_count(thing) == 1) {
-            things.remove(&key);
-        }
-        told
+        let reader = Reader { rounds: self, key, thing: Some(thing) };
+        self.told(reader.thing.as_deref()?, how).await
     }
 
     async fn told(&self, thing: &Thing<T>, how: impl FnOnce() -> T + Send + 'static) -> Option<Arc<T>> {
@@ -62,6 +56,24 @@ impl<K: Eq + Hash + Copy, T: Send + Sync + 'static> Rounds<K, T> {
     /// How many there were.
     pub(super) fn count(&self) -> u64 {
         self.count.load(SeqCst)
+    }
+}
+
+/// Somebody who waits. The last one that wanted the thing forgets it, also where that one leaves before it is told.
+struct Reader<'a, K: Eq + Hash, T> {
+    rounds: &'a Rounds<K, T>,
+    key: K,
+    thing: Option<Arc<Thing<T>>>,
+}
+
+impl<K: Eq + Hash, T> Drop for Reader<'_, K, T> {
+    fn drop(&mut self) {
+        let mut things = self.rounds.things.lock().unwrap_or_else(PoisonError::into_inner);
+        // Given back under the lock, as it was taken: of two who leave together, one is the last.
+        self.thing = None;
+        if things.get(&self.key).is_some_and(|thing| Arc::strong_count(thing) == 1) {
+            things.remove(&self.key);
+        }
     }
 }
 
@@ -108,7 +120,12 @@ mod tests {
         assert!(poll!(&mut first).is_pending());
         let mut second = Box::pin(rounds.read(7, || 2));
         assert!(poll!(&mut second).is_pending());
+        let mut third = Box::pin(rounds.read(7, || 3));
+        assert!(poll!(&mut third).is_pending());
         drop(first);
         assert_eq!(second.await.as_deref(), Some(&2));
+        assert_eq!(rounds.things.lock().expect("no panic").len(), 1, "somebody waits");
+        drop(third);
+        assert!(rounds.things.lock().expect("no panic").is_empty(), "nothing is remembered");
     }
 }

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::json;
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep},
+};
 
 use super::driver::{Driver, Line, Place};
 
@@ -12,6 +15,9 @@ use super::driver::{Driver, Line, Place};
 const TOLD_EVERY: usize = 64 << 10;
 /// Longer than this process needs after a wake to hear of it.
 const MOMENT: Duration = Duration::from_millis(100);
+/// Longer than this process needs after a wake to notice which clients the pause took. Who leaves later has left by
+/// itself: a caller inside the sandbox, say, which no pause cuts off.
+const RECENT: Duration = Duration::from_secs(1);
 
 /// The driver is gone, and this answer's end with it.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -25,8 +31,6 @@ pub(super) struct Answers {
     number: u64,
     lines: mpsc::UnboundedReceiver<Line>,
     place: Option<Place>,
-    /// The wakes before it was called.
-    wakes: u64,
     /// Bytes of the last line, which may still wait for the client.
     last: usize,
     /// Bytes taken of which the driver has not been told.
@@ -41,8 +45,7 @@ impl Answers {
         lines: mpsc::UnboundedReceiver<Line>,
         place: Option<Place>,
     ) -> Self {
-        let wakes = driver.wakes.count();
-        Self { driver, number, lines, place, wakes, last: 0, untold: 0, ended: false }
+        Self { driver, number, lines, place, last: 0, untold: 0, ended: false }
     }
 
     /// The next line, with its line break; `None` at the end. To be asked for once the client has taken most of the one
@@ -76,16 +79,16 @@ impl Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        let (driver, number, wakes) = (self.driver.clone(), self.number, self.wakes);
+        let (driver, number, left) = (self.driver.clone(), self.number, Instant::now());
         let tell = move |what| driver.send(&json!({ "do": what, "call": number }));
         tell("left");
         if self.ended || self.place.is_none() {
             return;
         }
-        let counter = self.driver.wakes.clone();
+        let wakes = self.driver.wakes.clone();
         tokio::spawn(async move {
             sleep(MOMENT).await;
-            if counter.count() == wakes {
+            if wakes.last().is_none_or(|wake| wake + RECENT < left) {
                 tell("interrupt");
             }
         });

@@ -1,7 +1,8 @@
 //! The contexts of a sandbox: which there are, and where each of them works.
 
 use std::{
-    path::PathBuf,
+    fs,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -109,7 +110,8 @@ impl Contexts {
         let context = Context { id: random_name(20).map_err(broken)?, language: "python", cwd };
         known.all.push(context.clone());
         // Under the lock: whoever finds it here calls after this call.
-        let order = json!({ "do": "create", "context": context.id, "cwd": context.cwd });
+        let order = json!({ "do": "create", "context": context.id, "cwd": context.cwd,
+            "without_root": on_machine(&self.root, &context.cwd) });
         Ok((context, driver.call(order, None)))
     }
 
@@ -168,6 +170,14 @@ impl Known {
     }
 }
 
+/// Where a program begins that sees the machine's files, as `agent::enter` has it: in the sandbox's folder, if it is
+/// there.
+fn on_machine(root: &Root, cwd: &Path) -> PathBuf {
+    let place = cwd.to_str().and_then(|cwd| root.place(cwd, None).ok());
+    let held = place.and_then(|place| root.directory(&place).ok());
+    held.and_then(|held| fs::read_link(root.path_of(&held)).ok()).unwrap_or_else(|| cwd.to_owned())
+}
+
 /// A context whose creator waits for it: removed when dropped.
 struct Unready<'a> {
     contexts: &'a Contexts,
@@ -189,4 +199,23 @@ async fn outcome(answers: &mut Answers) -> Result<(), Fault> {
         outcome = Err(wrong(told["fault"].as_str().unwrap_or("the kernel has not started").to_owned()));
     }
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_root_of_its_own_code_begins_in_the_sandboxs_folder_or_on_the_machine() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let top = folder.path().canonicalize().expect("a path");
+        fs::create_dir_all(top.join("home/user/data")).expect("created");
+        std::os::unix::fs::symlink("/home/user/data", top.join("link")).expect("a link");
+        let root = Root::new(&top).expect("a root");
+        let begins = |cwd: &str| on_machine(&root, Path::new(cwd));
+        assert_eq!(begins("/home/user"), top.join("home/user"));
+        assert_eq!(begins("/link"), top.join("home/user/data"));
+        assert_eq!(begins("/usr/bin"), Path::new("/usr/bin"));
+        assert_eq!(begins("/"), top);
+    }
 }

@@ -4,7 +4,8 @@ Started by the server beside it (driver.rs), in a folder of its own in the root 
 programs of the sandbox see as the root, as a rule. The server writes a line of JSON for each thing to do; every answer
 is a line that begins with the number of the call:
 
-    {"call": 7, "do": "create", "context": "a", "cwd": "/x"}     7 {"fault": "..."}  (a line only if it failed)
+    {"call": 7, "do": "create", "context": "a", "cwd": "/x",     7 {"fault": "..."}  (a line only if it failed)
+     "without_root": "/tmp/sandbox/x"}
     {"call": 8, "do": "execute", "context": "a", "code": "1",    8 {"type": "result", ...}  (events, for the client)
      "env_vars": {}}
     {"call": 9, "do": "restart" | "remove", "context": "a"}
@@ -158,7 +159,7 @@ class Driver:
         try:
             name, what = order["context"], order["do"]
             if what == "create":
-                cwd = os.path.join(self.root, order["cwd"].lstrip("/"))
+                cwd = order["cwd"] if self.root == "/" else order["without_root"]
                 self.contexts[name] = Context(self.folder, cwd)
                 await self.contexts[name].running()
             elif what == "execute":

@@ -1,34 +1,34 @@
-//! How often the sandbox has slept, as a process in it can tell: at a wake all of them are continued.
+//! When the sandbox has slept last, as a process in it can tell: at a wake all of them are continued.
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::Instant,
+};
 
 /// Every connection from outside that is older than the last wake was cut by the pause before it (`dev/reset`).
 #[derive(Clone, Debug)]
-pub(super) struct Wakes(Arc<AtomicU64>);
+pub(super) struct Wakes(Arc<Mutex<Option<Instant>>>);
 
 impl Wakes {
     pub(super) fn watch() -> io::Result<Self> {
         let mut wakes = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
-        let count = Arc::new(AtomicU64::new(0));
-        let counted = count.clone();
+        let last = Arc::new(Mutex::new(None));
+        let noted = last.clone();
         tokio::spawn(async move {
             while wakes.recv().await.is_some() {
-                counted.fetch_add(1, Ordering::Relaxed);
+                *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             }
         });
-        Ok(Self(count))
+        Ok(Self(last))
     }
 
-    pub(super) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    pub(super) fn last(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
