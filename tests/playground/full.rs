@@ -34,13 +34,14 @@ async fn an_upload_for_which_there_is_no_room_changes_nothing() {
     assert_eq!(put("a.txt", "a", 2 * MIB).await.0, 200);
     assert_eq!(put("filler", "f", 5 * MIB / 2).await.0, 200);
     // Room for it once, not twice; of the old one there is some to be had.
-    for path in ["a.txt", "new.txt"] {
+    for path in ["a.txt", "new.txt", "x/y/new.txt"] {
         let (status, answer) = put(path, "n", 3 * MIB).await;
         assert_eq!((status, &answer["code"]), (507, &507.into()), "{path}: {answer}");
     }
     let (status, text) = get("a.txt").await;
     assert!(status == 200 && text == "a".repeat(2 * MIB), "{status}: {} bytes", text.len());
     assert_eq!(get("new.txt").await.0, 404);
+    assert_eq!(put("x", "b", 10).await.0, 200, "no directory was made");
     // What fits is written, longer or shorter than what was there.
     for length in [MIB, 10, 0, 2 * MIB] {
         assert_eq!(put("a.txt", "b", length).await.0, 200, "{length}");

@@ -74,8 +74,13 @@ async fn nothing_outlives_a_sandbox_whose_agent_was_killed() {
     program.end().await;
 }
 
-fn sleeps(seconds: &str) -> Vec<i32> {
-    processes_with(&format!("sleep\u{0}{seconds}"))
+/// So long, and a fraction of this run's own: another run on this machine has other processes.
+fn long(seconds: u32) -> String {
+    format!("{seconds}.{}", std::process::id())
+}
+
+fn sleeps(seconds: u32) -> Vec<i32> {
+    processes_with(&format!("sleep\u{0}{}", long(seconds)))
 }
 
 /// `client-proxy dev` as what `sh` becomes after the script.
@@ -86,13 +91,14 @@ fn after(script: &str, mut sh: Command) -> Command {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_of_whoever_became_the_playground_outlives_its_sandboxes() {
-    let program = Program::run(after("setsid sh -c 'sleep 4384 & wait' &", Command::new("sh"))).await;
-    until("it runs", async || sleeps("4384").len() == 1).await;
+    let program =
+        Program::run(after(&format!("setsid sh -c 'sleep {} & wait' &", long(4384)), Command::new("sh"))).await;
+    until("it runs", async || sleeps(4384).len() == 1).await;
     let sandbox = program.api().sleeper("base").await;
     let gone = fugitive(&Rpc::to(&program.api().client, &sandbox)).await;
     kill_process(agent(&sandbox).await, Signal::KILL).expect("killed");
     until("what the sandbox leaves is gone", async || state_of(gone).is_none()).await;
-    let daemon = sleeps("4384");
+    let daemon = sleeps(4384);
     assert_eq!(daemon.len(), 1, "it goes on");
     kill_process(Pid::from_raw(daemon[0]).expect("a number"), Signal::KILL).expect("killed");
     program.end().await;
@@ -114,20 +120,21 @@ async fn the_first_process_of_a_container_ends_what_sandboxes_leave_and_nothing_
     let mut container = Command::new("unshare");
     container.args(["--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc", "sh"]);
     container.env("TMPDIR", place.path());
-    let script = "(until [ -e \"$TMPDIR/go\" ]; do sleep 0.02; done; setsid sleep 4385 &) &";
-    let mut program = Program::run(after(script, container)).await;
+    let script = format!("(until [ -e \"$TMPDIR/go\" ]; do sleep 0.02; done; setsid sleep {} &) &", long(4385));
+    let mut program = Program::run(after(&script, container)).await;
     let container = Container(Pid::from_child(program.child()));
     std::fs::write(place.path().join("go"), "").expect("written");
-    until("a daemon comes later", async || sleeps("4385").len() == 1).await;
+    until("a daemon comes later", async || sleeps(4385).len() == 1).await;
     let sandbox = program.api().sleeper("base").await;
-    runs(&Rpc::to(&program.api().client, &sandbox), "setsid sleep 4386 > /dev/null 2>&1 < /dev/null &").await;
-    until("so does a sandbox's", async || sleeps("4386").len() == 1).await;
+    let escapes = format!("setsid sleep {} > /dev/null 2>&1 < /dev/null &", long(4386));
+    runs(&Rpc::to(&program.api().client, &sandbox), &escapes).await;
+    until("so does a sandbox's", async || sleeps(4386).len() == 1).await;
     let agent = processes_with(&format!("root\u{0}--sandbox\u{0}{}", sandbox.id));
     kill_process(Pid::from_raw(agent[0]).expect("a number"), Signal::KILL).expect("killed");
-    until("that is gone", async || sleeps("4386").is_empty()).await;
+    until("that is gone", async || sleeps(4386).is_empty()).await;
     until("the sandbox, too", async || sandbox.detail().await.told() == (404, "killed")).await;
     assert_eq!(sandbox.kill().await.status, 404);
-    assert_eq!(sleeps("4385").len(), 1, "the other goes on");
+    assert_eq!(sleeps(4385).len(), 1, "the other goes on");
     drop((container, program));
-    until("all is gone with the first", async || sleeps("4385").is_empty()).await;
+    until("all is gone with the first", async || sleeps(4385).is_empty()).await;
 }
