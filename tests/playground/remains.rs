@@ -91,8 +91,13 @@ fn after(script: &str, mut sh: Command) -> Command {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_of_whoever_became_the_playground_outlives_its_sandboxes() {
-    let program =
-        Program::run(after(&format!("setsid sh -c 'sleep {} & wait' &", long(4384)), Command::new("sh"))).await;
+    let place = TempDir::new().expect("a folder");
+    let flag = place.path().join("there");
+    let flag = flag.display();
+    let daemon = format!("setsid sh -c 'touch {flag}; sleep {} & wait' &", long(4384));
+    // It has a session of its own before there is a playground.
+    let script = format!("{daemon} until [ -e {flag} ]; do sleep 0.02; done;");
+    let program = Program::run(after(&script, Command::new("sh"))).await;
     until("it runs", async || sleeps(4384).len() == 1).await;
     let sandbox = program.api().sleeper("base").await;
     let gone = fugitive(&Rpc::to(&program.api().client, &sandbox)).await;

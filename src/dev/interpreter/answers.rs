@@ -31,6 +31,7 @@ pub(super) struct Answers {
     number: u64,
     lines: mpsc::UnboundedReceiver<Line>,
     place: Option<Place>,
+    began: Instant,
     /// Bytes of the last line, which may still wait for the client.
     last: usize,
     /// Bytes taken of which the driver has not been told.
@@ -45,7 +46,7 @@ impl Answers {
         lines: mpsc::UnboundedReceiver<Line>,
         place: Option<Place>,
     ) -> Self {
-        Self { driver, number, lines, place, last: 0, untold: 0, ended: false }
+        Self { driver, number, lines, place, began: Instant::now(), last: 0, untold: 0, ended: false }
     }
 
     /// The next line, with its line break; `None` at the end. To be asked for once the client has taken most of the one
@@ -79,7 +80,7 @@ impl Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        let (driver, number, left) = (self.driver.clone(), self.number, Instant::now());
+        let (driver, number, began, left) = (self.driver.clone(), self.number, self.began, Instant::now());
         let tell = move |what| driver.send(&json!({ "do": what, "call": number }));
         tell("left");
         if self.ended || self.place.is_none() {
@@ -88,7 +89,8 @@ impl Drop for Answers {
         let wakes = self.driver.wakes.clone();
         tokio::spawn(async move {
             sleep(MOMENT).await;
-            if wakes.last().is_none_or(|wake| wake + RECENT < left) {
+            let was_cut = |wake| began < wake && left < wake + RECENT;
+            if !wakes.last().is_some_and(was_cut) {
                 tell("interrupt");
             }
         });
