@@ -150,3 +150,37 @@ fn reasons(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_room_nothing_is_made_and_nothing_goes() {
+        // More than file systems have, but not more than files may have.
+        const LENGTH: u64 = 8 << 40;
+        // In memory, where it is known at once: on a disk all that is free would be taken first, from whoever else writes.
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let root = Root::new(folder.path()).expect("a root");
+        fs::write(folder.path().join("old"), "old").expect("written");
+        symlink("/target", folder.path().join("link")).expect("a link");
+        for path in ["/new", "/old", "/link", "/a/b/new"] {
+            let spool = root.nameless_file().expect("a file");
+            spool.set_len(LENGTH).expect("a hole");
+            if reserve(&spool, LENGTH).is_ok() {
+                eprintln!("nothing to be seen here: a file system with room, or that does not tell");
+                return;
+            }
+            let place = root.place(path, None).expect("a place");
+            let fault = install(&root, &place, spool, &Metadata::default()).expect_err(path);
+            assert_eq!(fault.code, Code::ResourceExhausted, "{path}");
+            let mut names: Vec<_> =
+                fs::read_dir(folder.path()).expect("read").map(|entry| entry.expect("an entry").file_name()).collect();
+            names.sort();
+            assert_eq!(names, ["link", "old"], "{path}");
+        }
+        assert_eq!(fs::read_to_string(folder.path().join("old")).expect("read"), "old");
+    }
+}
