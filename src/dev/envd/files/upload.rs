@@ -161,7 +161,7 @@ mod tests {
     fn where_there_is_no_room_nothing_is_made_and_nothing_goes() {
         // More than file systems have, but not more than files may have.
         const LENGTH: u64 = 8 << 40;
-        // In memory, where it is known at once: on a disk all that is free would be taken first, from whoever else writes.
+        // In memory, where it is known at once: on a disk all that is free would be taken first.
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let root = Root::new(folder.path()).expect("a root");
         fs::write(folder.path().join("old"), "old").expect("written");
