@@ -50,12 +50,22 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(super) fn find(&self, id: &str) -> Result<Arc<Sandbox>, ApiError> {
+    pub(super) async fn find(&self, id: &str) -> Result<Arc<Sandbox>, ApiError> {
         let found = self.sandboxes.get(id).map_err(|reason| ApiError::gone(id, reason))?;
+        found.settled().await;
         match found.snapshot().phase {
             Phase::Gone(reason) => Err(ApiError::gone(id, reason)),
             _ => Ok(found),
         }
+    }
+
+    /// The newest first.
+    pub(super) async fn all(&self) -> Vec<Arc<Sandbox>> {
+        let all = self.sandboxes.list();
+        for sandbox in &all {
+            sandbox.settled().await;
+        }
+        all
     }
 }
 
@@ -136,12 +146,12 @@ async fn detail(State(api): State<Arc<Api>>, names: Names, Id(id): Id) -> Answer
     if id == domain::API && api.domain.is_some() {
         return Ok(Json(Domain::record(api.address)).into_response());
     }
-    let sandbox = api.find(&id)?;
+    let sandbox = api.find(&id).await?;
     Ok(Json(schema::detail(&sandbox, names.domain())).into_response())
 }
 
 async fn inside(State(api): State<Arc<Api>>, Id(id): Id) -> Answer {
-    let sandbox = api.find(&id)?;
+    let sandbox = api.find(&id).await?;
     let view = tokio::task::spawn_blocking(move || schema::inside(&sandbox)).await;
     Ok(Json(view.unwrap_or_default()).into_response())
 }
@@ -153,14 +163,14 @@ async fn not_here() -> ApiError {
 }
 
 async fn kill(State(api): State<Arc<Api>>, Id(id): Id) -> Answer {
-    let end = api.find(&id)?.end(Reason::Killed).await;
+    let end = api.find(&id).await?.end(Reason::Killed).await;
     end.map_err(|fault| ApiError::of(&id, fault))?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn pause(State(api): State<Arc<Api>>, Id(id): Id, body: Body) -> Answer {
     let wanted: PauseBody = parse_optional(&bytes(body)?)?;
-    let sandbox = api.find(&id)?;
+    let sandbox = api.find(&id).await?;
     let paused = sandbox.pause(&api.sandboxes.ground, wanted.memory.unwrap_or(true));
     paused.await.map_err(|fault| ApiError::of(&id, fault))?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -169,7 +179,7 @@ async fn pause(State(api): State<Arc<Api>>, Id(id): Id, body: Body) -> Answer {
 async fn resume(State(api): State<Arc<Api>>, names: Names, Id(id): Id, body: Body) -> Answer {
     let wanted: TimeoutBody = parse_optional(&bytes(body)?)?;
     let timeout = time_more(wanted.timeout, V1_TIMEOUT)?;
-    let sandbox = api.find(&id)?;
+    let sandbox = api.find(&id).await?;
     let resumed = sandbox.resume(&api.sandboxes.ground, timeout, wanted.memory.unwrap_or(true));
     resumed.await.map_err(|fault| ApiError::of(&id, fault))?;
     let body = schema::created(&sandbox, names.domain());
@@ -181,7 +191,7 @@ async fn connect(State(api): State<Arc<Api>>, names: Names, Id(id): Id, headers:
     let timeout = time_more(wanted.timeout, V2_TIMEOUT)?;
     let caller =
         if headers.get(WAKE).is_some_and(|value| value == "1") { Caller::Traffic } else { Caller::Owner(timeout) };
-    let sandbox = api.find(&id)?;
+    let sandbox = api.find(&id).await?;
     let connected = sandbox.connect(&api.sandboxes.ground, caller, wanted.memory.unwrap_or(true)).await;
     let resumed = connected.map_err(|fault| ApiError::of(&id, fault))?;
     let status = if resumed { StatusCode::CREATED } else { StatusCode::OK };
@@ -193,7 +203,7 @@ async fn connect(State(api): State<Arc<Api>>, names: Names, Id(id): Id, headers:
 async fn set_timeout(State(api): State<Arc<Api>>, Id(id): Id, body: Body) -> Answer {
     let wanted: TimeoutBody = parse(&bytes(body)?)?;
     let seconds = wanted.timeout.ok_or_else(|| ApiError::bad_request("timeout is missing"))?;
-    let sandbox = api.find(&id)?;
+    let sandbox = api.find(&id).await?;
     sandbox.set_timeout(time_left(seconds)?).map_err(|fault| ApiError::of(&id, fault))?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -204,7 +214,7 @@ async fn refresh(State(api): State<Arc<Api>>, Id(id): Id, body: Body) -> Answer 
     if !(0..=LONGEST_REFRESH).contains(&seconds) {
         return Err(ApiError::bad_request("duration must be 0 to 3600 seconds"));
     }
-    let sandbox = api.find(&id)?;
+    let sandbox = api.find(&id).await?;
     sandbox.refresh(time_left(seconds)?).map_err(|fault| ApiError::of(&id, fault))?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -15,6 +15,7 @@ use super::{
     api_error::ApiError,
     heads::Asked,
     lifecycle::Phase,
+    sandbox::Sandbox,
     schema,
 };
 
@@ -34,7 +35,7 @@ pub(super) struct Filter {
 
 pub(super) async fn list_running(State(api): State<Arc<Api>>, Asked(filter): Asked<Filter>) -> Answer {
     let filter = Filter { state: Some("running".to_owned()), metadata: filter.metadata, ..Filter::default() };
-    let (page, _) = filter.page(&api, usize::MAX)?;
+    let (page, _) = filter.page(api.all().await, usize::MAX)?;
     Ok(Json(page).into_response())
 }
 
@@ -44,8 +45,9 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(filter): Asked<Filte
         Some(Ok(limit @ 1..=PAGE)) => limit,
         Some(_) => return Err(ApiError::bad_request("limit must be 1 to 100")),
     };
-    let running = api.sandboxes.list().iter().filter(|one| one.snapshot().is_running()).count();
-    let (page, next) = filter.page(&api, limit)?;
+    let all = api.all().await;
+    let running = all.iter().filter(|one| one.snapshot().is_running()).count();
+    let (page, next) = filter.page(all, limit)?;
     let mut answer = Json(page).into_response();
     answer.headers_mut().insert("x-total-running", running.into());
     if let Some(next) = next {
@@ -55,8 +57,8 @@ pub(super) async fn list(State(api): State<Arc<Api>>, Asked(filter): Asked<Filte
 }
 
 impl Filter {
-    /// One page, and the token of the next: the number of this page's last sandbox.
-    fn page(&self, api: &Api, limit: usize) -> Result<(Vec<Value>, Option<u64>), ApiError> {
+    /// One page of `all`, and the token of the next: the number of this page's last sandbox.
+    fn page(&self, mut all: Vec<Arc<Sandbox>>, limit: usize) -> Result<(Vec<Value>, Option<u64>), ApiError> {
         let states: Vec<&str> = match self.state.as_deref().unwrap_or_default() {
             "" => vec!["running", "paused"],
             states => states.split(',').collect(),
@@ -81,7 +83,6 @@ impl Filter {
             Some(time) => Some(moment(time).ok_or_else(|| ApiError::bad_request("startedAfter is no RFC 3339 time"))?),
         };
         let wanted = self.metadata.as_deref().map(pairs).unwrap_or_default();
-        let mut all = api.sandboxes.list();
         if ascending {
             all.reverse();
         }

@@ -41,7 +41,7 @@ pub(super) struct Several {
 
 /// A list of one, if the sandbox runs and the time asked for is now.
 pub(super) async fn of_one(State(api): State<Arc<Api>>, Id(id): Id, Asked(span): Asked<Span>) -> Answer {
-    let measured = measure(api.find(&id)?).await;
+    let measured = measure(api.find(&id).await?).await;
     let within = |at: i64| span.start.is_none_or(|start| start <= at) && span.end.is_none_or(|end| at <= end);
     let list: Vec<_> = measured.into_iter().filter(|one| one["timestampUnix"].as_i64().is_some_and(within)).collect();
     Ok(Json(list).into_response())
@@ -54,9 +54,8 @@ pub(super) async fn of_several(State(api): State<Arc<Api>>, Asked(several): Aske
     if ids.is_empty() || ids.len() > MOST {
         return Err(ApiError::bad_request("sandbox_ids must name 1 to 100 sandboxes"));
     }
-    let known = ids.into_iter().filter_map(|id| api.find(id).ok());
-    let measured = join_all(known.map(async |sandbox| (sandbox.facts.id.to_string(), measure(sandbox).await))).await;
-    let all: BTreeMap<_, _> = measured.into_iter().filter_map(|(id, one)| Some((id, one?))).collect();
+    let measured = join_all(ids.into_iter().map(async |id| Some((id, measure(api.find(id).await.ok()?).await?)))).await;
+    let all: BTreeMap<_, _> = measured.into_iter().flatten().collect();
     Ok(Json(json!({ "sandboxes": all })).into_response())
 }
 

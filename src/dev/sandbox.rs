@@ -95,6 +95,8 @@ struct State {
     root: Option<Process>,
     ip: Ipv4Addr,
     frozen: Frozen,
+    /// It is losing its connections, the last step of a pause.
+    cutting: bool,
     wakes: u64,
     wake_calls: Vec<WakeCall>,
 }
@@ -131,6 +133,7 @@ impl Sandbox {
             root: Some(tree.root()),
             ip: tree.ip(),
             frozen: Frozen::default(),
+            cutting: false,
             wakes: 0,
             wake_calls: Vec::new(),
         };
@@ -145,6 +148,15 @@ impl Sandbox {
     /// No code panics while it holds the lock half-way through a change.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a pause that has begun to cut connections can be told of. To be waited for before it is told how the
+    /// sandbox stands: whoever lost a connection hears that it sleeps, and whoever hears that has lost them all.
+    pub(crate) async fn settled(&self) {
+        let mut changes = self.changed.subscribe();
+        while self.state().cutting {
+            let _ = changes.changed().await;
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

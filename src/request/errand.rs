@@ -143,7 +143,8 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
             let Self { sandbox, credentials, doubts, .. } = self;
             let (client, doubts) = ((*client).into(), *doubts);
             let trigger = &trigger;
-            let ask = Ask { sandbox, credentials, client, wakes, held: true, patience, trigger, doubts };
+            let sent = false;
+            let ask = Ask { sandbox, credentials, client, wakes, held: true, patience, trigger, doubts, sent };
             let found = self.handler.resolver.resolve(&ask, hold, since).await;
             context.waited(before);
             let found = found?;
@@ -215,6 +216,7 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
                     patience: None,
                     trigger: &trigger,
                     doubts: self.doubts,
+                    sent: true,
                 };
                 let sending = forwarder.send(&mut self.head, &self.upload, &destination);
                 Box::pin(attend(&self.handler, ask, wakes, &self.upload, sending, route, context)).await?
@@ -273,6 +275,7 @@ impl<C: Catalog, R: Resumer> Errand<C, R> {
                 patience: Some(Duration::ZERO),
                 trigger: &trigger,
                 doubts: true,
+                sent: false,
             };
             resolver.report(&sandbox, generation, Finding::Unreachable);
             match resolver.resolve(&ask, &mut Hold::new(LOOK), Instant::now()).await {

@@ -6,6 +6,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use tokio::{
     runtime::Handle,
+    task::yield_now,
     time::{Instant, sleep_until},
 };
 
@@ -82,6 +83,7 @@ pub(crate) struct Trigger {
 }
 
 /// What a request wants.
+#[expect(clippy::struct_excessive_bools, reason = "facts about one request, each read in one place")]
 pub(crate) struct Ask<'a> {
     pub(crate) sandbox: &'a SandboxId,
     pub(crate) credentials: &'a Credentials,
@@ -96,11 +98,23 @@ pub(crate) struct Ask<'a> {
     pub(crate) trigger: &'a dyn Fn() -> Trigger,
     /// It has been to the place that is known, in vain.
     pub(crate) doubts: bool,
+    /// It is with the sandbox already, and whoever asks drops the question when that comes to an end. Sockets tell of
+    /// it: they are looked at before anything is started.
+    pub(crate) sent: bool,
 }
 
 /// The bound on lookups in flight: each has a connection to the control plane, and clients invent ids. The
 /// others wait for their turn, inside a lookup's own time.
 const MAX_LOOKUPS: usize = 256;
+
+/// Returns when this thread's sockets have been looked at, and what they tell has reached whoever it concerns.
+async fn sockets_told() {
+    // A runtime goes on with a task that has yielded when it has nothing else to do and has looked at its sockets. By
+    // the second time the tasks have run that those woke, and others that these did: HTTP/2 has a chain of them.
+    for _ in 0..2 {
+        yield_now().await;
+    }
+}
 
 impl<C: Catalog, R: Resumer> Resolver<C, R> {
     pub(crate) fn new(catalog: C, resumer: R, limits: Limits, metrics: Arc<Metrics>, control: Handle) -> Arc<Self> {
@@ -161,6 +175,9 @@ impl<C: Catalog, R: Resumer> Resolver<C, R> {
             let (mut seat, mut place, mut ticket) = (None, None, None::<Ticket>);
             let mut told = None;
             let outcome = loop {
+                if ask.sent {
+                    sockets_told().await;
+                }
                 seat = seat.or_else(|| ask.held.then(|| self.held.take_seat(ask.client)).flatten());
                 let (room, parked) = (seat.is_some() || !ask.held, place.is_some() || !ask.held);
                 let ticket = match self.want(ask, hold, since, room, parked) {

@@ -1,6 +1,9 @@
 //! Requests that come while their sandbox falls asleep, over connections that envd has served before.
 
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    io::{ErrorKind, Read as _},
+};
 
 use serde_json::{Value, json};
 use tokio::{
@@ -10,7 +13,7 @@ use tokio::{
 
 use crate::{
     house::House,
-    playground_support::{Sandbox, state_of, until},
+    playground_support::{Ground, Sandbox, state_of, until},
 };
 
 const CALLERS: usize = 8;
@@ -64,8 +67,49 @@ async fn an_upload_in_the_middle_is_cut_and_changes_nothing() {
     let read = upload.read(&mut answer).await.expect("an answer");
     let answer = String::from_utf8_lossy(&answer[..read]);
     assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("upstream_failed"), "{answer}");
+    assert_eq!(sandbox.state().await, "paused", "nobody wakes it for that");
     assert_eq!(house.get(&sandbox, "a.txt").await, (200, "before".to_owned()));
     house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_a_connection_hears_that_it_sleeps_and_who_hears_that_has_lost_all() {
+    let ground = Ground::start(&[]).await;
+    for memory in [true, false] {
+        let sandbox = ground.api.sleeper("base").await;
+        let (mut some, mut all) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            some.push(used(&sandbox).await);
+            all.push(used(&sandbox).await.into_std().expect("a socket"));
+        }
+        let paused = async {
+            assert_eq!(sandbox.post_with("pause", json!({ "memory": memory })).await.status, 204);
+        };
+        let loses = async {
+            let lost = some.iter_mut().map(|socket| Box::pin(socket.read_u8()));
+            futures_util::future::select_all(lost).await.0.expect_err("nobody says anything");
+            assert_eq!(sandbox.state().await, "paused", "with its memory: {memory}");
+        };
+        let hears = async {
+            while sandbox.state().await == "running" {}
+            let open = all.iter_mut().filter_map(|socket| socket.read(&mut [0]).err());
+            let open = open.filter(|error| error.kind() == ErrorKind::WouldBlock).count();
+            assert_eq!(open, 0, "with its memory: {memory}");
+        };
+        tokio::join!(paused, loses, hears);
+    }
+    ground.playground.shutdown().await;
+}
+
+/// A connection that envd has served before.
+async fn used(sandbox: &Sandbox) -> TcpStream {
+    let mut socket = TcpStream::connect((sandbox.ip, 49983)).await.expect("envd");
+    socket.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("envd");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(socket.read_u8().await.expect("an answer"));
+    }
+    socket
 }
 
 /// The beginning of an upload.

@@ -4,6 +4,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     process::{Child, Command, Stdio},
+    sync::Mutex,
     time::Duration,
 };
 
@@ -15,7 +16,9 @@ use tokio::time::Instant;
 use crate::support::{
     Answer, DIRECT, Proxy, Raw, Server, answer,
     control_plane::{ControlPlane, Gate, Sandbox, Step},
-    eventually, request, within_a_second,
+    eventually, request,
+    wire::Node,
+    within_a_second,
 };
 
 /// Looks again soon.
@@ -230,7 +233,7 @@ async fn the_time_for_an_answer_is_counted_from_the_wake() {
 
     // Nor does the time before the wake give the sandbox less after it.
     let world = World::new("upstream.response_header_timeout = \"500ms\"\n").await;
-    let woken = std::sync::Arc::new(std::sync::Mutex::new(start));
+    let woken = std::sync::Arc::new(Mutex::new(start));
     let wakes = woken.clone();
     world.sandbox.wakes([Step::Truly.doing(move || *wakes.lock().expect("no panic") = Instant::now())]);
     let answer = world.meanwhile(async || drop(world.sandbox.paused("127.0.0.1").clone())).await;
@@ -238,6 +241,41 @@ async fn the_time_for_an_answer_is_counted_from_the_wake() {
     let after = woken.lock().expect("no panic").elapsed();
     assert!(after >= limit, "{after:?}");
     world.proxy.is_idle_upstream_too().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_that_has_cut_an_upload_when_it_is_said_to_sleep_is_not_woken_for_it() {
+    // An empty SETTINGS frame (RFC 9113 §6.5) is all that HTTP/2 needs before a request.
+    for (protocol, hello) in [("http1", &b""[..]), ("h2c", b"\0\0\0\x04\0\0\0\0\0")] {
+        an_upload_is_cut(protocol, hello).await;
+    }
+}
+
+async fn an_upload_is_cut(protocol: &str, hello: &[u8]) {
+    let control = ControlPlane::start().await;
+    let more = format!("{DIRECT}upstream.protocol = \"{protocol}\"\ncache.ttl = \"20ms\"\n");
+    let proxy = Proxy::start(&control.config(&more));
+    let node = Node::start().await;
+    let port = node.address.port();
+    for round in 0..30 {
+        let id = format!("abc{round}");
+        let sandbox = control.sandbox(&id);
+        sandbox.running("127.0.0.1");
+        let mut client = Raw::connect(proxy.address).await;
+        let head = format!("POST / HTTP/1.1\r\nhost: {port}-{id}.example.test\r\ncontent-length: 100\r\n\r\n");
+        client.write(format!("{head}half")).await;
+        let mut app = node.accept().await;
+        app.write(hello).await;
+        app.read_until("half").await;
+        let (asleep, app) = (sandbox.clone(), Mutex::new(Some(app)));
+        sandbox.always_looks_up(Step::Truly.doing(move || {
+            drop(app.lock().expect("no panic").take().map(Raw::reset));
+            asleep.paused("127.0.0.1");
+        }));
+        let answer = client.head().await;
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{protocol} {round}: {answer}");
+        assert_eq!(sandbox.connects(), 0, "{protocol} {round}");
+    }
 }
 
 /// A process that can be frozen, this test's own binary; killed when dropped.

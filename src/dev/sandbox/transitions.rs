@@ -62,6 +62,7 @@ impl Sandbox {
     fn sleeps(&self) {
         let mut state = self.state();
         state.life.pause_ended(Instant::now(), true);
+        state.cutting = false;
         state.paused = SystemTime::now();
         state.place = None;
     }
@@ -86,8 +87,9 @@ impl Sandbox {
         // Not under the lock: a kill need not wait for it.
         sleep(ground.pause_delay).await;
         let mut tree = self.tree.lock().await;
-        // First: a proxy that loses a connection asks at once why. The lock keeps wakes out until all are lost.
-        self.sleeps();
+        // A proxy that loses a connection asks at once why; one that hears that it sleeps may wake it for what is still
+        // on a connection. So nobody is told anything before all of them are lost.
+        self.state().cutting = true;
         if memory {
             if let Some(tree) = tree.as_ref() {
                 tree.reset_connections().await;
@@ -96,6 +98,7 @@ impl Sandbox {
             self.state().root = None;
             tree.kill().await;
         }
+        self.sleeps();
         true
     }
 

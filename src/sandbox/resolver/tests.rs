@@ -107,6 +107,7 @@ async fn resolve(resolver: &Arc<Resolver<Script, Script>>, hold: &mut Hold) -> R
         patience: None,
         trigger: &trigger,
         doubts: false,
+        sent: false,
     };
     resolver.resolve(&ask, hold, Instant::now()).await
 }

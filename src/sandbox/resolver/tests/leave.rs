@@ -34,6 +34,7 @@ impl Request {
             patience: self.patience,
             trigger: &trigger,
             doubts: false,
+            sent: false,
         };
         let outcome = resolver.resolve(&ask, &mut Hold::new(hold), start).await;
         (outcome.map(drop), start.elapsed())
