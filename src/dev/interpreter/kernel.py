@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import signal
+import stat
 import sys
 import time
 
@@ -68,6 +69,19 @@ def die_with_parent():
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def have_folder(path):
+    """Code may have removed it since, put something else there, or closed it: all of that is its user's right."""
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        os.chmod(path, 0o700)
+
+
 class Fault(Exception):
     """Something that the client is told."""
 
@@ -115,6 +129,7 @@ class Kernel:
             "signature_scheme": "hmac-sha256",
             "key": secrets.token_hex(32),
         }
+        have_folder(os.path.dirname(self.place))
         channels = ("shell", "iopub", "stdin", "control", "hb")
         connection.update({name + "_port": port for port, name in enumerate(channels, 1)})
         file = self.place + ".json"
