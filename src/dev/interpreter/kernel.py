@@ -170,7 +170,7 @@ class Kernel:
         """Has it go on until there is no kernel any more, or ends the kernel with it."""
 
         def over(task):
-            if not task.cancelled():
+            if not task.cancelled() and task.exception():
                 self.end("nobody attends to it any more: %r" % task.exception())
 
         task = asyncio.create_task(coroutine)
@@ -216,7 +216,7 @@ class Kernel:
             self.backlog += sum(map(len, frames))
             self.said.put_nowait((is_reply, frames))
             self.balance()
-            # What is there already is not waited for.
+            # To await what has come already lets nothing else run.
             await asyncio.sleep(0)
 
     async def listen(self):
