@@ -57,7 +57,7 @@ print("last")
 
 /// All that comes of it, in time.
 async fn in_time(interpreter: &Interpreter, body: Value) -> Execution {
-    timeout(Duration::from_secs(60), interpreter.execute(body)).await.expect("an end in time")
+    timeout(Duration::from_mins(1), interpreter.execute(body)).await.expect("an end in time")
 }
 
 #[tokio::test(flavor = "multi_thread")]
