@@ -55,8 +55,41 @@ async fn a_kernel_that_ends_is_told_and_another_takes_its_place() {
         assert_eq!(execution.error(), "KernelError", "{execution:?}");
         let text = execution.all("error")[0]["value"].as_str().expect("text");
         assert!(text.contains("exit code 3") || text.contains("signal 9"), "{text}");
+        let own = json!({ "code": end, "env_vars": { "A": "a" } });
+        assert_eq!(interpreter.execute(own).await.error(), "KernelError");
         assert_eq!(interpreter.run("x").await.error(), "NameError");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_exits_ends_its_own_kernel_and_no_later_one() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let told = "import atexit\natexit.register(lambda: open('told', 'w').close())";
+    for exit in ["exit()", "quit()", "exit(); 1 / 0", "exit(); get_ipython().exit_now = False"] {
+        interpreter.run(&format!("{told}\nx = 1")).await;
+        let mut exits = interpreter.start(&json!({ "code": format!("print('last'); {exit}") })).await;
+        // It waits already.
+        let mut waiting = interpreter.start(&json!({ "code": "x" })).await;
+        assert_eq!(exits.until("stdout").await["text"], "last\n");
+        if exit.ends_with("1 / 0") {
+            assert_eq!(exits.until("error").await["name"], "ZeroDivisionError");
+        }
+        assert_eq!(exits.next().await.expect("an event")["type"], "end_of_execution");
+        assert_eq!(waiting.until("error").await["name"], "NameError");
+        assert_eq!(interpreter.run("import os, time; time.sleep(1); x = 2; os.remove('told')").await.0.len(), 1);
+        assert_eq!(interpreter.run("x").await.text(), "2");
+    }
+    let own = json!({ "code": "exit()", "env_vars": { "A": "a" } });
+    assert_eq!(interpreter.execute(own).await.0.len(), 1);
+    // It ends while its cell goes on.
+    assert_eq!(interpreter.run("exit()\nimport asyncio; await asyncio.sleep(4570)").await.0.len(), 1);
+    interpreter.run("import atexit, time\natexit.register(time.sleep, 4571)\nx = 1").await;
+    assert_eq!(interpreter.run("exit()").await.0.len(), 1);
+    assert_eq!(interpreter.run("x").await.error(), "NameError", "one that does not end by itself is ended");
+    interpreter.run("x = 3").await;
+    assert_eq!(interpreter.run("exit(True)").await.0.len(), 1, "which keeps the kernel");
+    assert_eq!(interpreter.run("import time; time.sleep(1); x").await.text(), "3");
 }
 
 #[tokio::test(flavor = "multi_thread")]

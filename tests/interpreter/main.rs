@@ -4,6 +4,7 @@
 
 mod callers;
 mod contexts;
+mod hostile;
 #[path = "../support/installed.rs"]
 mod installed;
 mod place;

@@ -136,15 +136,18 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) async fn next(&mut self) -> Option<Value> {
+        // Lines may be long, and the pieces that they come in small.
+        let mut seen = 0;
         loop {
-            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
+            if let Some(end) = self.unread[seen..].iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=seen + end).collect();
                 return Some(serde_json::from_slice(&line).expect("a line of JSON"));
             }
             let Some(chunk) = self.answer.chunk().await.expect("a whole body") else {
                 assert!(self.unread.is_empty(), "half a line");
                 return None;
             };
+            seen = self.unread.len();
             self.unread.extend_from_slice(&chunk);
         }
     }

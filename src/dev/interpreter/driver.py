@@ -133,9 +133,9 @@ class Context:
                     await kernel.run(code, call)
                 if variables:
                     await kernel.run(RESET_VARIABLES)
-                if kernel.ended.done():
+                if kernel.ended.done() and not kernel.exits:
                     raise Fault("the kernel has ended, and its variables are lost: %s" % kernel.ended.result())
-            except Fault as fault:
+            except Exception as fault:
                 call.say({"type": "error", "name": "KernelError", "value": str(fault), "traceback": ""})
             call.say({"type": "end_of_execution"})
 
@@ -171,7 +171,7 @@ class Driver:
                 context = self.contexts.pop(name)
                 context.removed = True
                 context.stop("its context was removed")
-        except Fault as fault:
+        except Exception as fault:
             call.say({"fault": str(fault)})
         finally:
             call.end()

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import signal
+import stat
 import sys
 import time
 
@@ -24,6 +25,8 @@ RESULT_MAX = 32 << 20
 INTERRUPT_AGAIN = 5
 # Seconds after which a kernel that has replied is asked again whether it has said all.
 ASK_AGAIN = 5
+# Seconds, of those in which this process runs, that a kernel has to end by itself when its code has asked for that.
+EXIT_MAX = 5
 
 # What the SDKs call the types of data that Jupyter knows.
 NAMES = {
@@ -47,6 +50,14 @@ DROP_NOTHING = """(lambda thread: thread.schedule(
     lambda: thread.socket.setsockopt(__import__("zmq").XPUB_NODROP, 1)
 ))(__import__("IPython").get_ipython().kernel.iopub_thread)"""
 
+# Has the kernel say that it is about to end, as code has asked it to (IPython's `exit`): a moment after the cell, so
+# that another would begin in it. Nothing takes that back.
+EXITS = "kernel_exits"
+TELL_EXIT = """(lambda shell, kernel: shell.observe(
+    lambda change: change["new"] and kernel.session.send(kernel.iopub_socket, %r, parent=kernel.get_parent()),
+    "exit_now",
+))(__import__("IPython").get_ipython(), __import__("IPython").get_ipython().kernel)""" % EXITS
+
 
 PR_SET_PDEATHSIG = 1
 # Looked up here: not much may be done between fork(2) and execve(2).
@@ -56,6 +67,19 @@ prctl = ctypes.CDLL(None).prctl
 def die_with_parent():
     """A kernel that is stopped, or busy, does not notice by itself that nobody speaks for it any more."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def have_folder(path):
+    """Code may have removed it since, put something else there, or closed it: all of that is its user's right."""
+    try:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        os.chmod(path, 0o700)
 
 
 class Fault(Exception):
@@ -88,12 +112,14 @@ class Kernel:
         self.tasks = []
         self.heard = asyncio.Event()
         self.cell = None
-        # What it has said: frames of ZeroMQ, and how many bytes they are.
+        # What it has said: frames of ZeroMQ with whether they are a reply, and how many bytes they are.
         self.said = asyncio.Queue()
         self.backlog = 0
         self.held = False
         # Why there is no kernel any more, once it has ended.
         self.ended = asyncio.get_running_loop().create_future()
+        # A cell has asked for its end.
+        self.exits = False
 
     async def start(self):
         """Returns when it can run code."""
@@ -103,6 +129,7 @@ class Kernel:
             "signature_scheme": "hmac-sha256",
             "key": secrets.token_hex(32),
         }
+        have_folder(os.path.dirname(self.place))
         channels = ("shell", "iopub", "stdin", "control", "hb")
         connection.update({name + "_port": port for port, name in enumerate(channels, 1)})
         file = self.place + ".json"
@@ -117,25 +144,50 @@ class Kernel:
             start_new_session=True,
             preexec_fn=die_with_parent,
         )
-        self.tasks.append(asyncio.create_task(self.wait()))
+        self.attend(self.wait())
         if self.ended.done():
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
             raise Fault(self.ended.result())
         self.client = AsyncKernelClient(context=zmq.asyncio.Context())
         self.client.load_connection_info(connection)
         # What it says is taken at once, or it would be lost; it is stopped if that becomes too much.
         self.client.context.setsockopt(zmq.RCVHWM, 0)
-        self.client.start_channels(stdin=False, hb=False)
-        self.tasks.append(asyncio.create_task(self.receive()))
-        self.tasks.append(asyncio.create_task(self.listen()))
-        self.tasks.append(asyncio.create_task(self.hear_replies()))
+        # None that nobody reads: code in the kernel may send by all of them.
+        self.client.start_channels(stdin=False, hb=False, control=False)
+        self.attend(self.receive(self.client.iopub_channel.socket, False))
+        self.attend(self.receive(self.client.shell_channel.socket, True))
+        self.attend(self.listen())
         # Before it is heard, what it says may be lost.
         while not self.heard.is_set():
-            self.client.kernel_info()
+            self.sent(self.client.kernel_info())
             await first(self.ended, self.heard.wait(), asyncio.sleep(0.2))
             if self.ended.done():
                 raise Fault(self.ended.result())
         await self.run(DROP_NOTHING)
+        await self.run(TELL_EXIT)
+
+    def attend(self, coroutine):
+        """Has it go on until there is no kernel any more, or ends the kernel with it."""
+
+        def over(task):
+            if not task.cancelled() and task.exception():
+                self.end("nobody attends to it any more: %r" % task.exception())
+
+        task = asyncio.create_task(coroutine)
+        task.add_done_callback(over)
+        self.tasks.append(task)
+
+    def send_signal(self, number, send=os.killpg):
+        try:
+            send(self.process.pid, number)
+        except ProcessLookupError:
+            # It has ended, which is heard of soon.
+            pass
+
+    def sent(self, message):
+        """jupyter_client sends past the asyncio of pyzmq, which would not notice then what has come meanwhile."""
+        self.client.shell_channel.socket.get(zmq.EVENTS)
+        return message
 
     async def wait(self):
         code = await self.process.wait()
@@ -146,7 +198,7 @@ class Kernel:
             return
         self.ended.set_result(why)
         if self.process and self.process.returncode is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.send_signal(signal.SIGKILL)
         for task in self.tasks[1:]:
             task.cancel()
         if self.client:
@@ -158,29 +210,37 @@ class Kernel:
             except OSError:
                 pass
 
-    async def receive(self):
+    async def receive(self, socket, is_reply):
         while True:
-            frames = await self.client.iopub_channel.socket.recv_multipart()
-            self.heard.set()
+            frames = await socket.recv_multipart()
             self.backlog += sum(map(len, frames))
-            self.said.put_nowait(frames)
+            self.said.put_nowait((is_reply, frames))
             self.balance()
+            # To await what has come already lets nothing else run.
+            await asyncio.sleep(0)
 
     async def listen(self):
         session = self.client.session
         while True:
-            frames = await self.said.get()
+            is_reply, frames = await self.said.get()
             try:
-                await self.sort(session.deserialize(session.feed_identities(frames)[1]))
-            except (KeyError, TypeError, ValueError) as error:
-                print("a message of the kernel is left out: %r" % error, file=sys.stderr)
+                message = session.deserialize(session.feed_identities(frames)[1])
+                await self.sort(is_reply, message, message["parent_header"].get("msg_id"))
+            except Exception as error:
+                # Code in the kernel can send anything.
+                print("a message of the kernel is left out: %.200r" % error, file=sys.stderr)
             self.backlog -= sum(map(len, frames))
             self.balance()
             # Neither this nor what it has to read waits for anything, as a rule.
             await asyncio.sleep(0)
 
-    async def sort(self, message):
-        cell, about = self.cell, message["parent_header"].get("msg_id")
+    async def sort(self, is_reply, message, about):
+        cell = self.cell
+        if is_reply:
+            if cell and about == cell.message:
+                cell.replied.set()
+            return
+        self.heard.set()
         # Threads of former cells have no listener any more.
         if cell and about == cell.message:
             await self.hear(cell, message)
@@ -191,11 +251,14 @@ class Kernel:
         kind, content = message["msg_type"], message["content"]
         if kind == "status" and content["execution_state"] == "idle":
             cell.done.set()
+        elif kind == EXITS:
+            self.exits = True
         elif kind == "execute_input":
             cell.begun.set()
-            await self.tell(cell, {"type": "number_of_executions", "execution_count": content["execution_count"]})
-        elif kind == "stream":
-            text, now = content["text"], time.time_ns()
+            count = of_type(int, content["execution_count"])
+            await self.tell(cell, {"type": "number_of_executions", "execution_count": count})
+        elif kind == "stream" and content["name"] in ("stdout", "stderr"):
+            text, now = of_type(str, content["text"]), time.time_ns()
             for start in range(0, len(text), TEXT_MAX):
                 part = text[start : start + TEXT_MAX]
                 await self.tell(cell, {"type": content["name"], "text": part, "timestamp": now})
@@ -213,7 +276,7 @@ class Kernel:
             await self.tell(cell, result)
         elif kind == "error":
             told = content["ename"], content["evalue"], "\n".join(content["traceback"])
-            name, value, traceback = (part[:TEXT_MAX] for part in told)
+            name, value, traceback = (of_type(str, part)[:TEXT_MAX] for part in told)
             await self.tell(cell, {"type": "error", "name": name, "value": value, "traceback": traceback})
 
     async def until_read(self, cell):
@@ -237,35 +300,27 @@ class Kernel:
         held = max(self.backlog, unread) > (UNREAD_MAX // 2 if self.held else UNREAD_MAX)
         if held != self.held and self.process.returncode is None:
             self.held = held
-            os.kill(self.process.pid, signal.SIGSTOP if held else signal.SIGCONT)
+            self.send_signal(signal.SIGSTOP if held else signal.SIGCONT, os.kill)
 
     def wake(self):
         """After a pause of the sandbox, which leaves stopped what was stopped as it began: this one is told apart."""
         if self.process and self.process.returncode is None and not self.held:
-            os.kill(self.process.pid, signal.SIGCONT)
-
-    async def hear_replies(self):
-        while True:
-            try:
-                reply = await self.client.get_shell_msg()
-            except ValueError:
-                continue
-            cell = self.cell
-            if cell and reply["parent_header"].get("msg_id") == cell.message:
-                cell.replied.set()
+            self.send_signal(signal.SIGCONT, os.kill)
 
     async def ask_for_end(self, cell):
         """A kernel may drop messages all the same, the one that ends a cell too; none overtakes another."""
         await cell.replied.wait()
         while True:
-            cell.questions.append(self.client.kernel_info())
+            cell.questions.append(self.sent(self.client.kernel_info()))
             await asyncio.sleep(ASK_AGAIN)
 
     async def run(self, code, call=None):
         """Returns when the kernel has run it, or has ended. Without a call it says nothing."""
+        if self.ended.done():
+            return
         silent = call is None
         message = self.client.execute(code, silent=silent, store_history=not silent, stop_on_error=False)
-        cell = self.cell = Cell(message, call)
+        cell = self.cell = Cell(self.sent(message), call)
         beside = [asyncio.create_task(self.ask_for_end(cell))]
         if call:
             beside.append(asyncio.create_task(self.interrupt(cell)))
@@ -275,6 +330,11 @@ class Kernel:
         self.cell = None
         # It has said its last, and is not held back for what the client has not read.
         self.balance()
+        if self.exits:
+            # What is to run next is not for this one. A pause of the sandbox takes one of the seconds.
+            for _ in range(EXIT_MAX):
+                await first(self.ended, asyncio.sleep(1))
+            self.end("it was asked to")
 
     async def interrupt(self, cell):
         """Once nobody wants it any more; what its client takes, or its leaving, lets the kernel go on."""
@@ -285,8 +345,14 @@ class Kernel:
         # Before, the kernel does not take interrupts for its cell's.
         await cell.begun.wait()
         while self.process.returncode is None:
-            os.killpg(self.process.pid, signal.SIGINT)
+            self.send_signal(signal.SIGINT)
             await asyncio.sleep(INTERRUPT_AGAIN)
+
+
+def of_type(wanted, value):
+    if not isinstance(value, wanted):
+        raise TypeError("%s is wanted" % wanted)
+    return value
 
 
 def as_result(data, is_main):
