@@ -25,6 +25,7 @@ mod lifecycle;
 mod list;
 mod metrics;
 mod options;
+mod own_folder;
 mod proc_tree;
 mod process;
 mod random;
@@ -40,6 +41,7 @@ mod variables;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     sync::{Arc, OnceLock},
 };
 
@@ -93,6 +95,7 @@ impl Playground {
             .with_context(|| format!("the control API cannot listen on {}", wanted.api))?;
         let api_addr = listener.local_addr()?;
         let listener = listener.tap_io(without_delay);
+        own_folder::sweep();
         ROOTS.remember_strangers();
         // What a sandbox leaves behind when its root is killed comes to this process, which ends it.
         set_child_subreaper(Some(getpid()))?;
@@ -186,7 +189,13 @@ drain_timeout = "2s"
         ListenerGuard::new(self.api.sandboxes.clone(), api)
     }
 
-    /// Ends every sandbox; returns when no process of any is left.
+    /// Where the sandboxes' files are, and for a while those of ended ones.
+    pub fn folder(&self) -> &Path {
+        self.api.sandboxes.ground.folder()
+    }
+
+    /// Ends every sandbox; returns when no process and no file of any is left, half an hour later at most. Dropped, it
+    /// leaves what is there yet: processes end with this one.
     pub async fn shutdown(self) {
         self.server.abort();
         self.api.sandboxes.close().await;
