@@ -102,7 +102,7 @@ pub fn run(loaded: Loaded, source: Source) -> anyhow::Result<()> {
     descriptors::raise(&loaded.config);
     let control = control_runtime()?;
     // Before anything is listened on: whoever is served sees the drain.
-    let (signals, hangups) = catch_signals(&control)?;
+    let (mut signals, hangups) = catch_signals(&control)?;
     let doors = Doors::open(&loaded.config)?;
     let grace = loaded.config.grace();
     let app = App::wire(control, doors, loaded, None)?;
@@ -110,7 +110,7 @@ pub fn run(loaded: Loaded, source: Source) -> anyhow::Result<()> {
         control.spawn(reload::on_hangup(hangups, app.settings.clone(), source));
     }
     tracing::info!(addresses = ?app.addresses, grace_seconds = grace.as_secs(), "serving; a platform must give this grace");
-    app.until_told(signals)
+    app.until_told(&mut signals)
 }
 
 fn control_runtime() -> anyhow::Result<Runtime> {
@@ -238,11 +238,11 @@ impl App {
     ///
     /// A worker that died ends the process too, as a failure: its connections are lost, whatever killed it is
     /// code that the others run as well, and a supervisor starts a process again, but nobody a thread.
-    fn until_told(mut self, mut signals: Signals) -> anyhow::Result<()> {
+    fn until_told(mut self, signals: &mut Signals) -> anyhow::Result<()> {
         let Some(control) = self.control.take() else { return Ok(()) };
         let outcome = control.block_on(async {
             let (outcome, spans) = tokio::select! {
-                (finished, spans) = self.drain_when_told(&mut signals) => (Ok(finished), spans),
+                (finished, spans) = self.drain_when_told(signals) => (Ok(finished), spans),
                 () = self.broken.cancelled() => {
                     self.shutdown.drain(Duration::ZERO, Duration::ZERO).await;
                     (Err(anyhow!("a worker died: see the log")), LAST_SPANS_CUT)
@@ -332,9 +332,9 @@ mod tests {
         let loaded = Config::load(text, &Environment::default()).unwrap_or_else(|faults| panic!("{faults}"));
         let (control, doors) =
             (control_runtime().expect("a runtime"), Doors::open(&loaded.config).expect("free ports"));
-        let (signals, _) = catch_signals(&control).expect("signals");
+        let (mut signals, _) = catch_signals(&control).expect("signals");
         let app = App::wire(control, doors, loaded, None).expect("a proxy");
         app.broken.cancel();
-        assert!(app.until_told(signals).expect_err("a failure").to_string().contains("a worker died"));
+        assert!(app.until_told(&mut signals).expect_err("a failure").to_string().contains("a worker died"));
     }
 }

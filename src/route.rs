@@ -28,7 +28,7 @@ pub struct Rules {
     pub header_hosts: Vec<String>,
     /// The port that `{id}.{domain}` means; `None`: such a Host is refused.
     pub default_port: Option<Port>,
-    /// The only id that goes without a port then; `None`: any.
+    /// The only id that goes without a port then, and has no other; `None`: any.
     pub default_port_for: Option<SandboxId>,
     /// `sandbox.<domain>` is served below `domains` only, too. Otherwise under any domain: it names no sandbox.
     pub shared_within_domains: bool,
@@ -118,6 +118,11 @@ pub fn route(head: &Parts, rules: &Rules) -> Result<Target, Misrouted> {
         return Err(Misrouted::UnknownDomain);
     }
     match (named, rules.default_port) {
+        (Ok((sandbox, Some(port))), default)
+            if rules.default_port_for.as_ref() == Some(&sandbox) && default != Some(port) =>
+        {
+            Err(Misrouted::InvalidHost)
+        }
         (Ok((sandbox, Some(port))), _) => Ok(Target { sandbox, port, host, shared: None }),
         (Ok((sandbox, None)), Some(port)) if rules.default_port_for.as_ref().is_none_or(|only| *only == sandbox) => {
             shared(sandbox, port, domain)

@@ -1,6 +1,6 @@
 //! The playground and a proxy in front of it, in one process: the proxy runs its production path.
 
-use std::{io::Write as _, net::SocketAddr, sync::Arc};
+use std::{io::Write as _, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use tokio::runtime::Runtime;
@@ -10,6 +10,7 @@ use crate::{
     config::{Config, Environment},
     dev::{Addresses, Options, Playground, demo},
     forward::{Judgement, ListenerGuard},
+    telemetry::log::Log,
     types::SandboxId,
 };
 
@@ -19,7 +20,11 @@ impl ListenerGuard for crate::dev::ListenerGuard {
     }
 }
 
-/// Serves the playground until SIGTERM or SIGINT, or plays the demo. Every sandbox is ended on the way out.
+/// What threads may take at the end that do nothing more of use.
+const LAST_THREADS: Duration = Duration::from_millis(200);
+
+/// Serves the playground until SIGTERM or SIGINT, or plays the demo. Every sandbox is ended on the way out, and its files
+/// are removed; a second signal leaves what is not removed then.
 ///
 /// # Errors
 /// An address that cannot be bound, or a step of the demo that was not as told.
@@ -27,14 +32,34 @@ pub fn dev(options: &Options) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // Before there is a sandbox: none may outlive a signal.
     let (signals, hangup) = catch_signals(&runtime)?;
-    let signals = signals.end_with_terminal(hangup);
+    let mut signals = signals.end_with_terminal(hangup);
     let playground = runtime.block_on(Playground::start(options))?;
-    let outcome = serve(options, &playground, &runtime, signals);
-    runtime.block_on(playground.shutdown());
+    let folder = playground.folder().to_owned();
+    // Until the very end.
+    let mut log = None;
+    let outcome = serve(options, &playground, &runtime, &mut signals, &mut log);
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            // Who leaves before anything was ended leaves it to the sandboxes themselves.
+            () = signals.told_twice() => {
+                let folder = folder.display();
+                tracing::warn!(%folder, "a second signal: leaving at once, with what is not removed yet of sandboxes' files");
+            }
+            () = playground.shutdown() => {}
+        }
+    });
+    runtime.shutdown_timeout(LAST_THREADS);
     outcome
 }
 
-fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut signals: Signals) -> anyhow::Result<()> {
+fn serve(
+    options: &Options,
+    playground: &Playground,
+    runtime: &Runtime,
+    signals: &mut Signals,
+    log: &mut Option<Log>,
+) -> anyhow::Result<()> {
     let environment: Environment = std::env::vars_os().collect();
     let mut loaded = Config::load(playground.proxy_config()?.as_bytes(), &environment)
         .map_err(|faults| anyhow::anyhow!("the playground's configuration and CLIENT_PROXY__ variables:\n{faults}"))?;
@@ -44,7 +69,7 @@ fn serve(options: &Options, playground: &Playground, runtime: &Runtime, mut sign
         // The story tells itself; a line per request would drown it.
         loaded.config.log.filter = "warn".into();
     }
-    let _log = start_log(&loaded.config.log)?;
+    *log = Some(start_log(&loaded.config.log)?);
     descriptors::raise(&loaded.config);
     let app = App::start(loaded, Some(Arc::new(playground.listener_guard())))?;
     let bound = app.addresses();

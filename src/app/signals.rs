@@ -10,6 +10,7 @@ pub(super) struct Signals {
     interrupt: Signal,
     /// Where SIGHUP matters as its end.
     terminal: Option<Terminal>,
+    count: u32,
 }
 
 /// Where the process was started.
@@ -24,16 +25,26 @@ struct Terminal {
 pub(super) fn catch() -> io::Result<(Signals, Signal)> {
     let [terminate, interrupt, hangup] =
         [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
-    Ok((Signals { terminate: terminate?, interrupt: interrupt?, terminal: None }, hangup?))
+    Ok((Signals { terminate: terminate?, interrupt: interrupt?, terminal: None, count: 0 }, hangup?))
 }
 
 impl Signals {
     /// The next signal's name; also of one that came while nobody waited.
     pub(super) async fn told(&mut self) -> &'static str {
-        tokio::select! {
+        let name = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
             () = closed(self.terminal.as_mut()) => "SIGHUP",
+        };
+        self.count += 1;
+        name
+    }
+
+    /// Returns when a second one was told, also if that was before.
+    #[cfg(feature = "dev")]
+    pub(super) async fn told_twice(&mut self) {
+        while self.count < 2 {
+            self.told().await;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset`, `remove` act; `proc_tree`, `sockets`, `usage` read `/proc`; `roots` are those of all
-//! trees). `agent` is what runs inside a sandbox, `envd` what the SDKs talk to there, `interpreter` one application
+//! trees, `own_folder` holds their files). `agent` is what runs inside a sandbox, `envd` what the SDKs talk to there, `interpreter` one application
 //! of it, `guard` keeps strangers' listeners away from the proxy, `domain` and `authority` are `--tls`, `banner` and
 //! `demo` are what people see.
 //!
@@ -25,6 +25,7 @@ mod lifecycle;
 mod list;
 mod metrics;
 mod options;
+mod own_folder;
 mod proc_tree;
 mod process;
 mod random;
@@ -40,6 +41,7 @@ mod variables;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     sync::{Arc, OnceLock},
 };
 
@@ -93,6 +95,7 @@ impl Playground {
             .with_context(|| format!("the control API cannot listen on {}", wanted.api))?;
         let api_addr = listener.local_addr()?;
         let listener = listener.tap_io(without_delay);
+        own_folder::sweep();
         ROOTS.remember_strangers();
         // What a sandbox leaves behind when its root is killed comes to this process, which ends it.
         set_child_subreaper(Some(getpid()))?;
@@ -186,7 +189,13 @@ drain_timeout = "2s"
         ListenerGuard::new(self.api.sandboxes.clone(), api)
     }
 
-    /// Ends every sandbox; returns when no process of any is left.
+    /// Where the sandboxes' files are, and for a while those of ended ones.
+    pub fn folder(&self) -> &Path {
+        self.api.sandboxes.ground.folder()
+    }
+
+    /// Ends every sandbox; returns when no process and no file of any is left, half an hour later at most. Dropped, it
+    /// leaves what is there yet: processes end with this one.
     pub async fn shutdown(self) {
         self.server.abort();
         self.api.sandboxes.close().await;

@@ -6,6 +6,7 @@ use std::{
     io,
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,11 +15,54 @@ use rustix::{
     io::Errno,
     path::Arg,
 };
-use tokio::{task::spawn_blocking, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::{Instant, timeout},
+};
+use tokio_util::task::TaskTracker;
 
 /// The longest that anybody removes one folder: programs may fill it as fast as it is emptied. (On disks, tens of
 /// thousands of folders take minutes.)
 const LONGEST: Duration = Duration::from_mins(15);
+
+/// Removals at once; the threads that may block are for others, too.
+const AT_ONCE: usize = 4;
+
+/// Takes folders away at once, and removes them behind.
+#[derive(Clone)]
+pub(crate) struct Remover {
+    behind: TaskTracker,
+    room: Arc<Semaphore>,
+}
+
+impl Remover {
+    pub(crate) fn new() -> Self {
+        Self { behind: TaskTracker::new(), room: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Returns when it has another name, which nobody knows. (Beside it: into another folder, only who may write to it
+    /// can move it.)
+    pub(crate) async fn discard(&self, folder: PathBuf) {
+        let away = folder.with_file_name(format!(".removed-{:016x}", fastrand::u64(..)));
+        let folder = match tokio::fs::rename(&folder, &away).await {
+            Ok(()) => away,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(_) => folder,
+        };
+        let room = self.room.clone();
+        self.behind.spawn(async move {
+            let _place = room.acquire().await;
+            clear(folder).await;
+        });
+    }
+
+    /// Waits until all of them are removed, not for ever.
+    pub(crate) async fn finish(&self) {
+        self.behind.close();
+        let _ = timeout(LONGEST, self.behind.wait()).await;
+    }
+}
 
 /// [`remove`] off the runtime's threads. What is left is nobody's any more: it is written down.
 pub(crate) async fn clear(folder: PathBuf) {

@@ -24,7 +24,7 @@ use super::{
     lifecycle::{Due, Lifecycle, Phase, Policy, Refusal},
     proc_tree::Process,
     process::Tree,
-    remove,
+    remove::Remover,
     sandboxes::Ground,
 };
 use crate::types::{Reason, SandboxId};
@@ -84,6 +84,7 @@ pub(crate) struct Sandbox {
     changed: watch::Sender<()>,
     /// Held by whoever acts on the processes; `None` when there are none.
     tree: tokio::sync::Mutex<Option<Tree>>,
+    remover: Remover,
 }
 
 struct State {
@@ -123,7 +124,7 @@ impl Snapshot {
 
 impl Sandbox {
     /// A sandbox whose tree just started.
-    pub(crate) fn new(facts: Facts, tree: Tree, place: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(facts: Facts, tree: Tree, place: OwnedSemaphorePermit, remover: Remover) -> Self {
         let now = SystemTime::now();
         let state = State {
             life: Lifecycle::new(facts.policy, Instant::now()),
@@ -142,6 +143,7 @@ impl Sandbox {
             state: Mutex::new(state),
             changed: watch::Sender::new(()),
             tree: tokio::sync::Mutex::new(Some(tree)),
+            remover,
         }
     }
 
@@ -196,7 +198,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Ends it for good; returns when nothing of it is left.
+    /// Ends it for good; returns when no process of it is left, and nobody finds its files.
     pub(crate) async fn end(self: &Arc<Self>, reason: Reason) -> Result<(), Fault> {
         {
             let mut state = self.state();
@@ -222,7 +224,7 @@ impl Sandbox {
         if let Some(tree) = tree.take() {
             tree.kill().await;
         }
-        remove::clear(self.facts.folder.clone()).await;
+        self.remover.discard(self.facts.folder.clone()).await;
     }
 
     /// Does what the passing of time brings, until the end.

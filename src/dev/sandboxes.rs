@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     net::Ipv4Addr,
-    path::PathBuf,
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -19,9 +19,10 @@ use super::{
     interpreter::{self, python::Python},
     lifecycle::Policy,
     options::{BUILT_IN, Options, Template},
+    own_folder::OwnFolder,
     process::{Spawner, StartError, Tree},
     random::random_name,
-    remove,
+    remove::{self, Remover},
     sandbox::{Facts, Fault, Sandbox},
 };
 use crate::types::{Reason, SandboxId};
@@ -48,7 +49,8 @@ pub(crate) struct Ground {
     domain: Option<String>,
     spawner: Spawner,
     next_address: AtomicU32,
-    folder: PathBuf,
+    folder: OwnFolder,
+    pub(crate) remover: Remover,
 }
 
 impl Ground {
@@ -56,7 +58,6 @@ impl Ground {
         let resume_delay =
             options.resume_delay.unwrap_or(if options.demo { Duration::from_millis(300) } else { Duration::ZERO });
         let team_limit = options.team_limit.unwrap_or(Semaphore::MAX_PERMITS);
-        let folder = std::env::temp_dir().join(format!("client-proxy-{}", random_name(12)?));
         let program = options.agent_program.clone().unwrap_or_else(agent::program);
         Ok(Self {
             pause_delay: options.pause_delay.unwrap_or_default(),
@@ -71,7 +72,8 @@ impl Ground {
             domain: options.addresses().tls.map(|_| options.domain.clone()),
             spawner: Spawner::new(program)?,
             next_address: AtomicU32::new(fastrand::u32(0..ADDRESSES)),
-            folder,
+            folder: OwnFolder::new()?,
+            remover: Remover::new(),
         })
     }
 
@@ -111,10 +113,16 @@ impl Ground {
         all.join(", ")
     }
 
+    /// Where all their files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Starts the processes of a sandbox at the next free address.
     pub(crate) async fn start(&self, facts: &Facts) -> Result<Tree, StartError> {
         let application = self.application(&facts.template).await?;
         // Made with the first sandbox, so that nothing is left where there was none.
+        self.folder.make()?;
         for folder in ["home/user", "tmp"] {
             tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(facts.folder.join(folder)).await?;
         }
@@ -199,7 +207,7 @@ impl Sandboxes {
         let id = SandboxId::new(&format!("i{}", name(19)?)).ok_or_else(|| failed("no name".to_owned()))?;
         let traffic_token = wish.private.then(|| name(40)).transpose()?;
         let facts = Facts {
-            folder: self.ground.folder.join(id.as_str()),
+            folder: self.ground.folder().join(id.as_str()),
             id,
             number: self.created.fetch_add(1, Ordering::Relaxed),
             template: wish.template,
@@ -215,11 +223,11 @@ impl Sandboxes {
         let tree = match started {
             Ok(tree) => tree,
             Err(error) => {
-                remove::clear(facts.folder).await;
+                self.ground.remover.discard(facts.folder).await;
                 return Err(failed(error.to_string()));
             }
         };
-        let sandbox = Arc::new(Sandbox::new(facts, tree, place));
+        let sandbox = Arc::new(Sandbox::new(facts, tree, place, self.ground.remover.clone()));
         let closed = {
             let mut known = self.known();
             known.alive.insert(sandbox.facts.id.clone(), sandbox.clone());
@@ -269,6 +277,7 @@ impl Sandboxes {
         for end in ends {
             let _ = end.await;
         }
-        remove::clear(self.ground.folder.clone()).await;
+        self.ground.remover.finish().await;
+        remove::clear(self.ground.folder().to_owned()).await;
     }
 }

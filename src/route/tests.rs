@@ -240,7 +240,13 @@ fn a_default_port_makes_a_bare_id_a_name() {
 #[test]
 fn a_default_port_may_be_one_id_s() {
     let only = Rules { default_port_for: SandboxId::new("api"), ..rules(&[], &[], Some(3000)) };
-    for (host, want) in [("api.dom", "3000 api"), ("foo.dom", "InvalidHost"), ("80-foo.dom", "80 foo")] {
+    for (host, want) in [
+        ("api.dom", "3000 api"),
+        ("3000-api.dom", "3000 api"),
+        ("80-api.dom", "InvalidHost"),
+        ("foo.dom", "InvalidHost"),
+        ("80-foo.dom", "80 foo"),
+    ] {
         assert_eq!(told(&route(&head(&[("host", host)]), &only)), want, "{host}");
     }
 }

@@ -62,6 +62,8 @@ async fn the_domain_is_no_way_round_the_rules() {
     assert_eq!(preflight.status, 401, "nobody is told what a page may do");
     let nobody = get("somebody", &[key]).await;
     assert_eq!((nobody.status.as_u16(), &nobody.json()["error"]), (400, &json!("invalid_host")), "no port is meant");
+    let other = get("8000-api", &[key]).await;
+    assert_eq!((other.status.as_u16(), &other.json()["error"]), (400, &json!("invalid_host")), "no sandbox's name");
     // In the clear, for names that the listeners do not have.
     let (api, proxy) = (program.variable("E2B_API_URL"), program.variable("E2B_SANDBOX_URL"));
     let plain = reqwest::Client::builder().no_proxy().build().expect("a client");

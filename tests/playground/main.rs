@@ -3,6 +3,7 @@
 
 mod api;
 mod calls;
+mod clearing;
 mod dials;
 mod directories;
 mod domain;

@@ -24,20 +24,24 @@ const LINKS_MAX: usize = 40;
 enum Seen {
     Directory,
     Link(PathBuf),
+    Else,
 }
+
+const MISSING: &str = "does not exist";
+const NO_DIRECTORY: &str = "is not a directory";
 
 impl Root {
     /// A directory, as programs see it.
     pub(crate) fn beginning(&self, path: &str, user: Option<&str>) -> Result<Place, Fault> {
         let place = self.place(path, user)?;
         match self.walk(&place) {
-            Some(()) => Ok(place),
-            None => Err(Fault::invalid(format!("cwd '{place}' does not exist"))),
+            Ok(()) => Ok(place),
+            Err(why) => Err(Fault::invalid(format!("cwd '{place}' {why}"))),
         }
     }
 
-    /// Name by name: the kernel would look for all of it in the folder only. `None` where it leads to no directory.
-    fn walk(&self, place: &Place) -> Option<()> {
+    /// Name by name: the kernel would look for all of it in the folder only. Fails where it leads to no directory.
+    fn walk(&self, place: &Place) -> Result<(), &'static str> {
         let (mut at, mut links) = (PathBuf::new(), 0);
         // The next one last.
         let mut names: Vec<OsString> = place.names().rev().map(Into::into).collect();
@@ -47,9 +51,10 @@ impl Root {
                 continue;
             }
             at.push(name);
-            match self.see(&at)? {
+            match self.see(&at).ok_or(MISSING)? {
                 Seen::Directory => {}
-                Seen::Link(_) if links == LINKS_MAX => return None,
+                Seen::Else => return Err(NO_DIRECTORY),
+                Seen::Link(_) if links == LINKS_MAX => return Err("leads through too many symbolic links"),
                 Seen::Link(target) => {
                     links += 1;
                     at.pop();
@@ -63,7 +68,7 @@ impl Root {
                 }
             }
         }
-        Some(())
+        Ok(())
     }
 
     /// Nothing above it is a link.
@@ -71,21 +76,23 @@ impl Root {
         if enter::is_machines(at) {
             let path = Path::new("/").join(at);
             let kind = fs::symlink_metadata(&path).ok()?.file_type();
-            return if kind.is_symlink() {
-                Some(Seen::Link(fs::read_link(path).ok()?))
+            return Some(if kind.is_symlink() {
+                Seen::Link(fs::read_link(path).ok()?)
+            } else if kind.is_dir() {
+                Seen::Directory
             } else {
-                kind.is_dir().then_some(Seen::Directory)
-            };
+                Seen::Else
+            });
         }
         let (handle, stat) = self.handle(&self.place("/", None).ok()?.join(at), false).ok()?;
-        match kind_of(&stat) {
+        Some(match kind_of(&stat) {
             FileType::Symlink => {
                 let target = readlinkat(&handle, "", Vec::new()).ok()?;
-                Some(Seen::Link(OsString::from_vec(target.into_bytes()).into()))
+                Seen::Link(OsString::from_vec(target.into_bytes()).into())
             }
-            FileType::Directory => Some(Seen::Directory),
-            _ => None,
-        }
+            FileType::Directory => Seen::Directory,
+            _ => Seen::Else,
+        })
     }
 }
 
@@ -134,20 +141,24 @@ mod tests {
             assert_eq!(place.to_string(), want, "{path}");
         }
         // What is in the folder under the machine's own names, programs do not see.
-        for bad in [
-            "/nope",
-            "file",
-            "top/nope",
-            "/etc/own",
-            "/tmp",
-            "current/nope",
-            "round",
-            "lost",
-            "machines/nope",
-            "astray",
-            "a\0b",
+        for (bad, why) in [
+            ("/nope", MISSING),
+            ("file", NO_DIRECTORY),
+            ("file/in", NO_DIRECTORY),
+            ("machines/bin/env", NO_DIRECTORY),
+            ("top/nope", MISSING),
+            ("/etc/own", MISSING),
+            ("/tmp", MISSING),
+            ("current/nope", MISSING),
+            ("round", "symbolic links"),
+            ("lost", MISSING),
+            ("machines/nope", MISSING),
+            ("astray", MISSING),
+            ("a\0b", ""),
         ] {
-            assert_eq!(root.beginning(bad, None).expect_err(bad).code, Code::InvalidArgument, "{bad}");
+            let fault = root.beginning(bad, None).expect_err(bad);
+            assert_eq!(fault.code, Code::InvalidArgument, "{bad}");
+            assert!(fault.message.ends_with(why), "{bad}: {}", fault.message);
         }
         assert_eq!(root.beginning("", Some("nobody")).expect_err("nobody").code, Code::Unauthenticated);
     }

@@ -61,6 +61,8 @@ pub(super) struct Watch {
     with_entries: bool,
     /// Each watched directory by the kernel's number for it, from the top on.
     directories: HashMap<i32, PathBuf>,
+    /// What was found in new directories, and is told. Its creation may stand in the queue as well, up to this marker.
+    found: HashMap<PathBuf, i32>,
     /// What was watched is no longer where it was.
     gone: bool,
 }
@@ -78,7 +80,8 @@ impl Watch {
             Some(Errno::MFILE) => Fault::new(Code::ResourceExhausted, "too many watches on this machine"),
             _ => Fault::new(Code::Internal, format!("no watch: {error}")),
         })?;
-        let mut watch = Self { queue, root, top, recursive, with_entries, directories: HashMap::new(), gone: false };
+        let (directories, found) = (HashMap::new(), HashMap::new());
+        let mut watch = Self { queue, root, top, recursive, with_entries, directories, found, gone: false };
         watch.add(Path::new(""), &mut Vec::new())?;
         Ok(watch)
     }
@@ -117,6 +120,7 @@ impl Watch {
             return Err(Fault::new(Code::ResourceExhausted, "more changes than could be kept; watch again"));
         }
         if raw.flags.contains(ReadFlags::IGNORED) {
+            self.found.retain(|_, marker| *marker != raw.directory);
             let was = self.directories.remove(&raw.directory);
             self.gone |= was.is_some_and(|directory| directory.as_os_str().is_empty());
             return Ok(());
@@ -133,6 +137,12 @@ impl Watch {
         self.gone |= of_itself && raw.flags.contains(ReadFlags::MOVE_SELF);
         let name = if of_itself { PathBuf::from(".") } else { directory.join(&raw.name) };
         let is_directory = raw.flags.contains(ReadFlags::ISDIR) && !of_itself;
+        let is_new = raw.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
+        let is_away = raw.flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM);
+        let was_found = (is_new || is_away) && self.found.remove(&name).is_some();
+        if was_found && is_new {
+            return Ok(());
+        }
         for (flags, kind) in [
             (ReadFlags::CREATE | ReadFlags::MOVED_TO, CREATE),
             (ReadFlags::MOVED_FROM | ReadFlags::MOVE_SELF, RENAME),
@@ -148,9 +158,10 @@ impl Watch {
             if raw.flags.contains(ReadFlags::MOVED_FROM) {
                 self.forget(&name);
             }
-            if raw.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+            if is_new {
                 let mut found = Vec::new();
                 self.add(&name, &mut found)?;
+                self.keep_found(&found);
                 events.extend(found.iter().map(|name| self.event(name, CREATE, owners)));
             }
         }
@@ -168,8 +179,8 @@ impl Watch {
         if [".", ""].iter().any(|top| name == Path::new(top)) { self.top.clone() } else { self.top.join(name) }
     }
 
-    /// Watches a directory and what is below it. What it holds already came before the watch: it is `found`,
-    /// some of it perhaps once more as an event. Only the top must be there.
+    /// Watches a directory and what is below it. What it holds already came before the watch: it is `found`.
+    /// Only the top must be there.
     fn add(&mut self, directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), Fault> {
         let is_top = directory.as_os_str().is_empty();
         let mut todo = vec![directory.to_owned()];
@@ -208,6 +219,24 @@ impl Watch {
         Ok(())
     }
 
+    /// Marks how far the queue is that may tell of these, too: the end of a watch is told in its turn.
+    fn keep_found(&mut self, found: &[PathBuf]) {
+        if found.is_empty() {
+            return;
+        }
+        // Rather twice than kept without bound.
+        if self.found.len() > MOST_FOUND {
+            self.found.clear();
+        }
+        let queue = self.queue.get_ref();
+        // Of a directory that is nobody's sandbox.
+        if let Ok(marker) = inotify::add_watch(queue, "/", WatchFlags::DELETE_SELF)
+            && inotify::remove_watch(queue, marker).is_ok()
+        {
+            self.found.extend(found.iter().map(|name| (name.clone(), marker)));
+        }
+    }
+
     fn add_one(&self, place: &Place) -> Result<(i32, OwnedFd), Errno> {
         let held = self.root.directory(place).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let flags = WatchFlags::CREATE
@@ -223,6 +252,7 @@ impl Watch {
 
     /// A directory that moved away; should it come back it is watched anew.
     fn forget(&mut self, directory: &Path) {
+        self.found.retain(|path, _| !path.starts_with(directory));
         let gone = self.directories.iter().filter(|(_, path)| path.starts_with(directory));
         for number in gone.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.directories.remove(&number);
@@ -258,6 +288,67 @@ fn read(queue: &OwnedFd) -> io::Result<Vec<Raw>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn watch(folder: &Path) -> Watch {
+        let root = Arc::new(Root::new(folder).expect("a root"));
+        let top = root.place("/", None).expect("a place");
+        Watch::new(root, top, true, false).expect("a watch")
+    }
+
+    /// Told until this was created.
+    async fn created_until(mut watch: Watch, last: &str) -> Vec<String> {
+        let mut created = Vec::new();
+        while created.last().is_none_or(|name| name != last) {
+            let (events, same) = watch.next().await.expect("news");
+            created.extend(events.into_iter().filter(|event| event.r#type == CREATE).map(|event| event.name));
+            watch = same;
+        }
+        created
+    }
+
+    #[tokio::test]
+    async fn what_is_found_in_a_new_directory_and_in_the_queue_is_told_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (new, mut watch) = (folder.path().join("new"), watch(folder.path()));
+        std::fs::create_dir(&new).expect("made");
+        // As if all that follows came between this and the look into the directory.
+        watch.add(Path::new("new"), &mut Vec::new()).expect("watched");
+        std::fs::create_dir(new.join("in")).expect("made");
+        for file in ["a", "in/b", "c"] {
+            std::fs::write(new.join(file), "x").expect("written");
+        }
+        std::fs::remove_file(new.join("c")).expect("removed");
+        std::fs::write(new.join("c"), "x").expect("written");
+        let (events, watch) = watch.next().await.expect("news");
+        let mut created: Vec<_> = events.into_iter().filter(|event| event.r#type == CREATE).collect();
+        created.sort_by(|one, other| one.name.cmp(&other.name));
+        let created: Vec<_> = created.iter().map(|event| event.name.as_str()).collect();
+        assert_eq!(created, ["new", "new/a", "new/c", "new/c", "new/in", "new/in/b"], "c was removed between");
+        // What comes later takes the place of what was found: that is news.
+        std::fs::rename(new.join("c"), new.join("a")).expect("moved");
+        assert_eq!(created_until(watch, "new/a").await, ["new/a"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn directories_that_are_filled_at_once_are_told_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (top, watch) = (folder.path().to_owned(), watch(folder.path()));
+        let filling = std::thread::spawn(move || {
+            for number in 0..200 {
+                let new = top.join(number.to_string());
+                for name in ["a", "b", "c/d", "c/e"] {
+                    std::fs::create_dir_all(new.join(name)).expect("made");
+                }
+            }
+            std::fs::write(top.join("end"), "x").expect("written");
+        });
+        let mut created = created_until(watch, "end").await;
+        filling.join().expect("no panic");
+        created.sort();
+        let all = created.len();
+        created.dedup();
+        assert_eq!((all, created.len()), (200 * 6 + 1, 200 * 6 + 1));
+    }
 
     /// Nobody reads while more happens than the kernel keeps (`fs.inotify.max_queued_events`).
     #[tokio::test]
