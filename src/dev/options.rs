@@ -89,6 +89,10 @@ pub struct Options {
     #[arg(long, value_name = "DURATION", default_value = "30s", hide = true, value_parser = duration)]
     pub transition_wait: Duration,
 
+    /// How long a create waits for a template's command to serve or to end
+    #[arg(long, value_name = "DURATION", default_value = "2s", hide = true, value_parser = duration)]
+    pub command_wait: Duration,
+
     /// The program that runs inside sandboxes [default: this one]
     #[arg(long, value_name = "PATH", hide = true)]
     pub agent_program: Option<PathBuf>,

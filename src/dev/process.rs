@@ -30,8 +30,6 @@ use super::{
 use crate::types::Port;
 
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// A template's command may be one that never listens: the sandbox is ready without it then.
-const COMMAND_LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Why a sandbox did not start.
@@ -60,10 +58,12 @@ type Job = (Command, oneshot::Sender<io::Result<Root>>);
 pub(crate) struct Spawner {
     jobs: mpsc::Sender<Job>,
     program: PathBuf,
+    /// A template's command may be one that never listens: the sandbox is ready without it then.
+    command_wait: Duration,
 }
 
 impl Spawner {
-    pub(crate) fn new(program: PathBuf) -> io::Result<Self> {
+    pub(crate) fn new(program: PathBuf, command_wait: Duration) -> io::Result<Self> {
         let (jobs, todo) = mpsc::channel::<Job>();
         thread::Builder::new().name("spawner".to_owned()).spawn(move || {
             for (mut command, done) in todo {
@@ -71,7 +71,7 @@ impl Spawner {
                 let _ = done.send(ROOTS.start(&mut command));
             }
         })?;
-        Ok(Self { jobs, program })
+        Ok(Self { jobs, program, command_wait })
     }
 
     /// Returns when the sandbox serves.
@@ -104,7 +104,11 @@ impl Spawner {
         let mut word = String::new();
         let outcome = match timeout(START_LIMIT, said.read_line(&mut word)).await {
             Ok(Ok(_)) if word.trim_end() == READY => {
-                match tree.wait_for_application(&order.application, &mut said).await {
+                let limit = match order.application {
+                    Application::Command(_) => self.command_wait,
+                    Application::Nothing | Application::Counter | Application::Interpreter(_) => START_LIMIT,
+                };
+                match tree.wait_for_application(&order.application, &mut said, limit).await {
                     Ok(()) => {
                         tree.said = Some(said);
                         return Ok(tree);
@@ -180,12 +184,15 @@ impl Tree {
 
     /// Waits until it serves, has ended well, or has had its time. An error if it ended otherwise: who creates a
     /// sandbox hears that at once, and not from a port on which nobody listens.
-    async fn wait_for_application(&self, application: &Application, said: &mut Said) -> Result<(), StartError> {
-        let limit = match application {
-            Application::Nothing => return Ok(()),
-            Application::Counter | Application::Interpreter(_) => START_LIMIT,
-            Application::Command(_) => COMMAND_LIMIT,
-        };
+    async fn wait_for_application(
+        &self,
+        application: &Application,
+        said: &mut Said,
+        limit: Duration,
+    ) -> Result<(), StartError> {
+        if matches!(application, Application::Nothing) {
+            return Ok(());
+        }
         let serves = async {
             tokio::select! {
                 () = self.serves_or(|_| false) => return Ok(()),

@@ -70,7 +70,7 @@ impl Ground {
             templates: options.templates.clone(),
             python: Python::new(options.python.as_deref()),
             domain: options.addresses().tls.map(|_| options.domain.clone()),
-            spawner: Spawner::new(program)?,
+            spawner: Spawner::new(program, options.command_wait)?,
             next_address: AtomicU32::new(fastrand::u32(0..ADDRESSES)),
             folder: OwnFolder::new()?,
             remover: Remover::new(),

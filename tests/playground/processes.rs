@@ -188,7 +188,8 @@ async fn only_the_sandboxs_own_listeners_may_be_dialled() {
     let port = free.local_addr().expect("an address").port();
     drop(free);
     let template = format!("wild=exec python3 -m http.server {port} --bind 0.0.0.0");
-    let ground = Ground::start(&["--template", &template]).await;
+    // Until it listens.
+    let ground = Ground::start(&["--template", &template, "--command-wait", "1m"]).await;
     let counter = ground.api.sleeper("counter").await;
     let base = ground.api.sleeper("base").await;
     let wild = ground.api.sleeper("wild").await;

@@ -2,14 +2,16 @@
 
 use serde_json::json;
 
-use crate::playground_support::{Ground, processes_with, until};
+use crate::playground_support::{Ground, processes_with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_whose_application_fails_at_once_makes_no_sandbox() {
     let commands =
         ["bad=echo oh >&2; exit 3", "unknown=no-such-program-4361", "killed=kill -9 $$", "half=(sleep 4362 &); false"];
     let arguments: Vec<&str> = commands.iter().flat_map(|command| ["--template", *command]).collect();
-    let ground = Ground::start(&[&arguments[..], &["--team-limit", "1"]].concat()).await;
+    // Each ends by itself, and is waited for, however long a shell takes on a busy machine.
+    let patient = ["--command-wait", "1m", "--team-limit", "1"];
+    let ground = Ground::start(&[&arguments[..], &patient].concat()).await;
     for (template, how) in
         [("bad", "exit code 3"), ("unknown", "exit code 127"), ("killed", "signal 9"), ("half", "exit code 1")]
     {
@@ -26,13 +28,16 @@ async fn a_template_whose_application_fails_at_once_makes_no_sandbox() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_template_whose_command_is_done_or_leaves_a_server_makes_one() {
     let server = "server=(exec python3 -m http.server 8000 --bind $SANDBOX_IP >/dev/null 2>&1 &)";
-    let ground = Ground::start(&["--template", "done=echo done > done.txt", "--template", server]).await;
+    let patient = ["--command-wait", "1m"];
+    let ground =
+        Ground::start(&[&["--template", "done=echo done > done.txt", "--template", server], &patient[..]].concat())
+            .await;
     for (template, processes) in [("done", 1), ("server", 2)] {
         let sandbox = ground.api.create(json!({ "templateID": template })).await;
         assert_eq!(sandbox.processes().await.len(), processes, "{template}");
         if template == "server" {
-            let port = async || ground.api.client.get(format!("http://{}:8000/", sandbox.ip)).send().await;
-            until("it serves", async || port().await.is_ok_and(|answer| answer.status() == 200)).await;
+            let answer = ground.api.client.get(format!("http://{}:8000/", sandbox.ip)).send().await;
+            assert_eq!(answer.expect("it serves").status(), 200);
         }
     }
     ground.playground.shutdown().await;

@@ -269,7 +269,9 @@ async fn an_upload_is_cut(protocol: &str, hello: &[u8]) {
         app.read_until("half").await;
         let (asleep, app) = (sandbox.clone(), Mutex::new(Some(app)));
         sandbox.always_looks_up(Step::Truly.doing(move || {
-            drop(app.lock().expect("no panic").take().map(Raw::reset));
+            if let Some(app) = app.lock().expect("no panic").take() {
+                app.reset();
+            }
             asleep.paused("127.0.0.1");
         }));
         let answer = client.head().await;
