@@ -139,7 +139,8 @@ impl Watch {
         let is_directory = raw.flags.contains(ReadFlags::ISDIR) && !of_itself;
         let is_new = raw.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
         let is_away = raw.flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM);
-        if (is_new || is_away) && self.found.remove(&name).is_some() && is_new {
+        let was_found = (is_new || is_away) && self.found.remove(&name).is_some();
+        if was_found && is_new {
             return Ok(());
         }
         for (flags, kind) in [
