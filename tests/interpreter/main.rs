@@ -22,9 +22,9 @@ use stage::Stage;
 async fn output_comes_as_it_is_made_in_the_kinds_that_sdks_know() {
     let stage = Stage::set().await;
     let interpreter = stage.interpreter().await;
-    let code = "import os, sys; print('out'); print('err', file=sys.stderr); os.system('echo child'); 'done'";
+    let code = "import sys; print('out'); print('err', file=sys.stderr); 'done'";
     let execution = interpreter.run(code).await;
-    assert_eq!(execution.printed("stdout"), "out\nchild\n");
+    assert_eq!(execution.printed("stdout"), "out\n");
     assert_eq!(execution.printed("stderr"), "err\n");
     assert_eq!(execution.text(), "done", "without its quotes");
     assert!(execution.all("stdout")[0]["timestamp"].as_u64().expect("nanoseconds") > 1_700_000_000_000_000_000);
@@ -67,6 +67,23 @@ async fn an_event_does_not_wait_for_the_next_one() {
     assert_eq!(events.until("stdout").await["text"], "first\n");
     interpreter.put("go", "").await;
     assert_eq!(events.until("stdout").await["text"], "second\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_processes_of_the_code_say_comes_while_it_runs() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    // A thread of the kernel passes it on, which may be too late where the code ends at once.
+    let code =
+        "import os, time; os.system('echo child; echo wrong >&2')\nwhile not os.path.exists('go'): time.sleep(0.01)";
+    let mut events = interpreter.start(&json!({ "code": code })).await;
+    let mut said =
+        [events.next().await, events.next().await, events.next().await].map(|event| event.expect("an event"));
+    said.sort_by_key(|event| event["type"].to_string());
+    let said = said.map(|event| event["text"].as_str().unwrap_or_default().to_owned());
+    assert_eq!(said, ["", "wrong\n", "child\n"]);
+    interpreter.put("go", "").await;
+    assert_eq!(events.next().await.expect("the end")["type"], "end_of_execution");
 }
 
 #[tokio::test(flavor = "multi_thread")]
