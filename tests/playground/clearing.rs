@@ -86,7 +86,7 @@ fn folder_above(sandbox: &Sandbox, place: &TempDir) -> PathBuf {
 
 /// Fails where it waits for what does not end.
 async fn kill(sandbox: &Sandbox) {
-    let killed = timeout(Duration::from_secs(60), sandbox.kill()).await;
+    let killed = timeout(Duration::from_mins(1), sandbox.kill()).await;
     assert_eq!(killed.expect("an answer, whatever there is to remove").status, 204);
 }
 
