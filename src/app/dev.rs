@@ -23,8 +23,8 @@ impl ListenerGuard for crate::dev::ListenerGuard {
 /// What threads may take at the end that do nothing more of use.
 const LAST_THREADS: Duration = Duration::from_millis(200);
 
-/// Serves the playground until SIGTERM or SIGINT, or plays the demo. Every sandbox is ended on the way out, and its files
-/// are removed; a second signal leaves what is not removed then.
+/// Serves the playground until SIGTERM or SIGINT, or plays the demo. Every sandbox is ended on the way out, and its
+/// files are removed; a second signal leaves what is not removed then.
 ///
 /// # Errors
 /// An address that cannot be bound, or a step of the demo that was not as told.
@@ -44,7 +44,7 @@ pub fn dev(options: &Options) -> anyhow::Result<()> {
             // Who leaves before anything was ended leaves it to the sandboxes themselves.
             () = signals.told_twice() => {
                 let folder = folder.display();
-                tracing::warn!(%folder, "a second signal: leaving at once, with what is not removed yet of sandboxes' files");
+                tracing::warn!(%folder, "a second signal: leaving at once, and files of sandboxes where they are");
             }
             () = playground.shutdown() => {}
         }

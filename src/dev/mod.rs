@@ -1,9 +1,9 @@
 //! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset`, `remove` act; `proc_tree`, `sockets`, `usage` read `/proc`; `roots` are those of all
-//! trees, `own_folder` holds their files). `agent` is what runs inside a sandbox, `envd` what the SDKs talk to there, `interpreter` one application
-//! of it, `guard` keeps strangers' listeners away from the proxy, `domain` and `authority` are `--tls`, `banner` and
-//! `demo` are what people see.
+//! trees, `own_folder` holds their files). `agent` is what runs inside a sandbox, `envd` what the SDKs talk to there,
+//! `interpreter` one application of it, `guard` keeps strangers' listeners away from the proxy, `domain` and
+//! `authority` are `--tls`, `banner` and `demo` are what people see.
 //!
 //! For development: loopback only, no isolation.
 
