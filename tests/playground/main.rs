@@ -18,6 +18,7 @@ mod pausing;
 #[path = "../playground_support/mod.rs"]
 mod playground_support;
 mod processes;
+mod ranges;
 mod refusals;
 mod remains;
 mod starts;

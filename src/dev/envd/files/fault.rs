@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use rustix::io::Errno;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::dev::envd::rpc::{self, Code};
 
@@ -73,8 +73,13 @@ impl From<Fault> for rpc::Error {
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
         let status = self.status();
-        (status, Json(json!({ "code": status.as_u16(), "message": self.message }))).into_response()
+        (status, body(status, &self.message)).into_response()
     }
+}
+
+/// What is wrong, as `/files` tells it.
+pub(super) fn body(status: StatusCode, message: &str) -> Json<Value> {
+    Json(json!({ "code": status.as_u16(), "message": message }))
 }
 
 /// Runs what blocks where that does no harm.

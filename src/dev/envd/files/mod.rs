@@ -13,17 +13,23 @@ mod fault;
 mod form;
 mod metadata;
 mod place;
+mod range;
 mod root;
 mod signature;
 mod upload;
 
-use std::{fs::File, io, sync::Arc};
+use std::{
+    fs::File,
+    io::{self, Seek as _, SeekFrom},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use axum::{
     Json, Router,
     body::Body,
     extract::{DefaultBodyLimit, FromRequestParts, Query as UrlQuery, Request, State},
-    http::{StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -32,13 +38,13 @@ use futures_util::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 
-use self::signature::Operation;
 pub(crate) use self::{
     fault::{Fault, in_background},
     metadata::{Metadata, read as read_metadata},
     place::Place,
     root::{Root, kind_of},
 };
+use self::{range::Wanted, signature::Operation};
 use crate::types::Secret;
 
 const CHUNK: usize = 64 * 1024;
@@ -80,10 +86,36 @@ async fn read(State(files): State<Files>, query: Query, request: Request) -> Res
     signature::check(request.headers(), &query, Operation::Read, &files.token)?;
     let place = files.root.place(query.path.as_deref().unwrap_or_default(), query.username.as_deref())?;
     let root = files.root.clone();
-    let (file, length) = in_background(move || root.open_to_read(&place)).await?;
-    let headers =
-        [(header::CONTENT_TYPE, "application/octet-stream".to_owned()), (header::CONTENT_LENGTH, length.to_string())];
-    Ok((headers, Body::from_stream(content(file, length))).into_response())
+    let shown = place.to_string();
+    let (mut file, length, modified) = in_background(move || root.open_to_read(&place)).await?;
+    let last = range::last_modified(modified, SystemTime::now());
+    let mut told = HeaderMap::from_iter([(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"))]);
+    if let Some(time) = last.and_then(|last| last.to_string().try_into().ok()) {
+        told.insert(header::LAST_MODIFIED, time);
+    }
+    let sent = |file, length: u64| {
+        let kind = [(header::CONTENT_TYPE, "application/octet-stream")];
+        (kind, [(header::CONTENT_LENGTH, length.to_string())], Body::from_stream(content(file, length)))
+    };
+    let bounds = |text: String| [(header::CONTENT_RANGE, text)];
+    Ok(match range::wanted(request.headers(), length, last) {
+        Wanted::Whole => (told, sent(file, length)).into_response(),
+        Wanted::Part { first, length: some } => {
+            file.seek(SeekFrom::Start(first)).map_err(|error| Fault::of(&error, &shown))?;
+            let bounds = bounds(format!("bytes {first}-{}/{length}", first + some - 1));
+            (StatusCode::PARTIAL_CONTENT, told, bounds, sent(file, some)).into_response()
+        }
+        Wanted::Beyond => {
+            let bounds = bounds(format!("bytes */{length}"));
+            let status = StatusCode::RANGE_NOT_SATISFIABLE;
+            (status, told, bounds, fault::body(status, "the range holds none of the file")).into_response()
+        }
+        Wanted::Had => (StatusCode::NOT_MODIFIED, told).into_response(),
+        Wanted::Changed => {
+            let status = StatusCode::PRECONDITION_FAILED;
+            (status, told, fault::body(status, "the file is not as it was")).into_response()
+        }
+    })
 }
 
 /// The file may grow meanwhile; what was announced is what is sent. No empty chunks: over HTTP/2 they would

@@ -7,6 +7,7 @@ use std::{
     io,
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use rustix::{
@@ -61,8 +62,8 @@ impl Root {
         self.open(place, OFlags::PATH | OFlags::DIRECTORY)
     }
 
-    /// A regular file to be read, and its length.
-    pub(crate) fn open_to_read(&self, place: &Place) -> Result<(File, u64), Fault> {
+    /// A regular file to be read, its length, and when it was changed.
+    pub(crate) fn open_to_read(&self, place: &Place) -> Result<(File, u64, SystemTime), Fault> {
         let shown = place.to_string();
         let fault = |error: io::Error| Fault::looking(&error, &shown);
         let file = File::from(self.open(place, OFlags::RDONLY).map_err(fault)?);
@@ -73,7 +74,8 @@ impl Root {
         if !facts.is_file() {
             return Err(Fault::invalid(format!("path '{shown}' is not a regular file")));
         }
-        Ok((file, facts.len()))
+        let modified = facts.modified().map_err(fault)?;
+        Ok((file, facts.len(), modified))
     }
 
     /// A regular file to be written over; it and the directories above it are made where they are missing.
