@@ -19,6 +19,7 @@ mod playground_support;
 mod processes;
 mod refusals;
 mod remains;
+mod shown;
 mod starts;
 #[path = "../support/mod.rs"]
 mod support;
