@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use super::proc_tree::{self, Process, Stat};
 
-/// The variable by which a process tells whose it is, to people.
+/// The variable by which a process tells whose it is: to people, and to a playground that is the first process of a
+/// container, which ends by it what sandboxes leave.
 pub(crate) const MARK: &str = "CLIENT_PROXY_SANDBOX";
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -82,6 +83,16 @@ fn end(root: Process, with_root: bool) {
         if members.is_empty() || Instant::now() >= deadline {
             return;
         }
+    }
+}
+
+/// Gives a process so long to end by itself, stopped or not.
+pub(crate) fn let_end(process: Process, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    while process.is_alive() && Instant::now() < deadline {
+        // Again and again: a freeze may be under way.
+        signal(process, Signal::CONT);
+        pause(10 * ROUND);
     }
 }
 

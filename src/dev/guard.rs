@@ -17,7 +17,8 @@ mod rounds;
 /// that listens on a wildcard address listens on every sandbox's address.
 ///
 /// `/proc` is slow to read, and many may dial at once: a reading that began after a dial asked is good enough for
-/// it, whoever asked for that. A crowd costs a sandbox two or three, and others wait for those at most.
+/// it, whoever asked for that. A crowd costs a sandbox two or three, and others wait for those at most; who leaves
+/// begins none beside the one that goes on.
 #[derive(Clone)]
 pub struct ListenerGuard {
     sandboxes: Arc<Sandboxes>,

@@ -66,7 +66,9 @@ use crate::types::{SandboxId, Secret};
 /// A running playground: the control API and its sandboxes. The proxy in front of it is not part of it.
 ///
 /// It makes this process a subreaper, and at a sandbox's end takes for leftovers of it, and kills, children of
-/// this process in sessions (setsid(2)) that were not below it when the playground started.
+/// this process in sessions (setsid(2)) of their own, unless they or those sessions were below it when the playground
+/// started (a second one, while the first has sandboxes, looks at nothing anew). Dropped, it ends as well, in the
+/// background: as long as this process lives, sandboxes' files are removed, too.
 pub struct Playground {
     api: Arc<Api>,
     api_addr: SocketAddr,

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     os::{fd::OwnedFd, unix::process::CommandExt as _},
     path::PathBuf,
-    process::{ChildStdin, Command, Stdio},
+    process::{Command, Stdio},
     sync::mpsc,
     thread,
     time::Duration,
@@ -91,7 +91,7 @@ impl Spawner {
         self.jobs.send((command, done)).map_err(|_| gone())?;
         let root = started.await.map_err(|_| gone())??;
         // From here on it ends with this, wherever this ends.
-        let mut tree = Tree { ip: order.ip, root, lifeline: None, said: None };
+        let mut tree = Tree { ip: order.ip, root, said: None };
         let Some((mut lifeline, said)) = tree.root.pipes() else {
             return Err(StartError::Failed("it has no pipes".to_owned()));
         };
@@ -99,7 +99,7 @@ impl Spawner {
         line.push(b'\n');
         let lifeline =
             spawn_blocking(move || lifeline.write_all(&line).map(|()| lifeline)).await.map_err(io::Error::other)??;
-        tree.lifeline = Some(lifeline);
+        tree.root.hold(lifeline);
         let mut said = BufReader::new(pipe::Receiver::from_owned_fd(OwnedFd::from(said))?);
         let mut word = String::new();
         let outcome = match timeout(START_LIMIT, said.read_line(&mut word)).await {
@@ -134,11 +134,10 @@ fn secrets_in_environment() -> impl Iterator<Item = std::ffi::OsString> {
     })
 }
 
-/// A running or frozen sandbox. Dropped, it ends some time later.
+/// A running or frozen sandbox. Dropped, it ends with its files, some time later.
 pub(crate) struct Tree {
     ip: Ipv4Addr,
     root: Root,
-    lifeline: Option<ChildStdin>,
     said: Option<Said>,
 }
 
@@ -178,8 +177,7 @@ impl Tree {
 
     /// Returns when no process of the sandbox is left.
     pub(crate) async fn kill(self) {
-        let Self { root, lifeline, .. } = self;
-        let _ = spawn_blocking(move || root.end(lifeline)).await;
+        let _ = spawn_blocking(move || self.root.end()).await;
     }
 
     /// Waits until it serves, has ended well, or has had its time. An error if it ended otherwise: who creates a

@@ -97,23 +97,30 @@ fn remove_until(above: &OwnedFd, name: &Path, end: Instant) -> io::Result<()> {
     if unlink(above, name)? {
         return Ok(());
     }
-    let top = match enter(above, name) {
-        Err(Errno::NOENT) => return Ok(()),
-        top => top?,
-    };
     loop {
         let mut pass = Pass { end, removed: 0, fault: None };
-        match pass.over(&top) {
-            // Somebody else has removed it meanwhile.
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
+        // Looked for by each pass: by then another folder may have the name.
+        match enter(above, name).and_then(|top| pass.over(&top)) {
+            // Somebody else has removed it meanwhile, or put a file in its place.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(error) => return Err(in_words(error)),
         }
         match (unlink(above, name), pass.fault) {
             (Ok(true), _) => return Ok(()),
-            (Ok(false), Some(fault)) if pass.removed == 0 => return Err(fault.into()),
-            (Ok(false), _) => {}
-            (Err(error), fault) => return Err(fault.unwrap_or(error).into()),
+            (Ok(false), Some(fault)) if pass.removed == 0 => return Err(in_words(fault)),
+            (Ok(false), _) => pass.is_in_time().map_err(in_words)?,
+            (Err(error), fault) => return Err(in_words(fault.unwrap_or(error))),
         }
+    }
+}
+
+/// The kernel's words for the end of the time are about connections.
+fn in_words(error: Errno) -> io::Error {
+    match error {
+        Errno::TIMEDOUT => {
+            io::Error::new(io::ErrorKind::TimedOut, "it is filled as fast as it is emptied, or is too large")
+        }
+        error => error.into(),
     }
 }
 
@@ -244,11 +251,40 @@ mod tests {
         let above = open(place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a folder");
         let name = Path::new("full");
         let error = remove_until(&above, name, Instant::now()).expect_err("no time");
-        assert_eq!(error.raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().starts_with("it is filled"), "{error}");
         // Amid a pass, too: a folder may grow faster than it is read.
         let mut pass = Pass { end: Instant::now(), removed: 0, fault: None };
         assert_eq!(pass.empty(&enter(&above, name).expect("entered"), c"a"), Err(Errno::TIMEDOUT));
         remove_at(&above, name).expect("removed");
+    }
+
+    #[test]
+    fn a_folder_that_takes_the_place_of_one_that_is_moved_away_goes_as_well() {
+        let place = tempfile::tempdir().expect("a folder");
+        let (full, moved) = (place.path().join("full"), place.path().join("moved"));
+        let above = open(place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a folder");
+        let changed = || fs::metadata(&full).and_then(|facts| facts.modified()).ok();
+        let mut is_exchanged = false;
+        while !is_exchanged {
+            for number in 0..1000 {
+                fs::create_dir_all(full.join(number.to_string())).expect("made");
+            }
+            let before = changed();
+            is_exchanged = std::thread::scope(|scope| {
+                let exchange = scope.spawn(|| {
+                    while changed() == before {}
+                    // Amid the first pass, or too late.
+                    let moved = fs::rename(&full, &moved).is_ok();
+                    moved && fs::create_dir_all(full.join("x")).is_ok()
+                });
+                let end = Instant::now() + Duration::from_secs(20);
+                remove_until(&above, Path::new("full"), end).expect("removed");
+                exchange.join().expect("no panic")
+            });
+            let _ = fs::remove_dir_all(&moved);
+            assert!(!is_exchanged || !full.exists());
+        }
     }
 
     #[test]

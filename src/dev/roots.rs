@@ -19,26 +19,33 @@ use super::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What an agent has for the end of its sandbox, files and all, when nobody waits for that.
+const GRACE: Duration = Duration::from_mins(1);
 
 /// Those of every playground of this process.
-pub(crate) static ROOTS: Roots = Roots(Mutex::new(Known { roots: BTreeSet::new(), strangers: BTreeSet::new() }));
+pub(crate) static ROOTS: Roots = Roots::new();
 
 pub(crate) struct Roots(Mutex<Known>);
 
 struct Known {
     roots: BTreeSet<Process>,
-    /// Sessions that were below this process before there was a sandbox.
-    strangers: BTreeSet<i32>,
+    /// What was below this process before there was a sandbox, and its sessions.
+    strangers: BTreeSet<Process>,
+    sessions: BTreeSet<i32>,
 }
 
 impl Roots {
+    const fn new() -> Self {
+        Self(Mutex::new(Known { roots: BTreeSet::new(), strangers: BTreeSet::new(), sessions: BTreeSet::new() }))
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whatever has a session of its own below this process now, before there are sandboxes, is none of theirs:
-    /// daemons of whoever became this program, children of whoever embeds it. To be called before this process is a
-    /// subreaper.
+    /// Whatever is below this process now, before there are sandboxes, is none of theirs, nor is what it leaves in its
+    /// sessions: daemons of whoever became this program, which may not have a session of their own yet, children of
+    /// whoever embeds it. To be called before this process is a subreaper. Does nothing while there are sandboxes.
     pub(crate) fn remember_strangers(&self) {
         let mut known = self.known();
         if !known.roots.is_empty() {
@@ -46,7 +53,8 @@ impl Roots {
         }
         let (me, all) = (getpid().as_raw_nonzero().get(), proc_tree::scan());
         let below = Process::find(me).map(|me| proc_tree::below(me, &all)).unwrap_or_default();
-        known.strangers = below.iter().map(|stat| stat.session).collect();
+        known.strangers = below.iter().map(|stat| stat.process).collect();
+        known.sessions = below.iter().map(|stat| stat.session).collect();
     }
 
     /// Starts one. It is known before anybody can take it for something else.
@@ -60,11 +68,12 @@ impl Roots {
             return Err(io::Error::other("it cannot be seen in /proc"));
         };
         known.roots.insert(process);
-        Ok(Root { roots: self, process, child: Some(child) })
+        Ok(Root { roots: self, process, child: Some(child), lifeline: None })
     }
 
     /// Ends what sandboxes have left whose roots are gone: it came to this process, if that is a subreaper. Whatever
-    /// else it is, it is known by this: a child of this process in another session that is no root and no stranger's.
+    /// else it is, it is known by this: a child of this process in another session that is no root, no stranger and no
+    /// stranger's.
     /// (What this process starts for itself stays in its session, and no process can come into another's; setsid(2).)
     ///
     /// To the first process of a container comes what anybody's programs there leave behind: it ends only what
@@ -93,7 +102,8 @@ impl Roots {
         found.retain(|stat| {
             stat.parent == number
                 && mine.is_some_and(|mine| stat.session != mine)
-                && !known.strangers.contains(&stat.session)
+                && !known.sessions.contains(&stat.session)
+                && !known.strangers.contains(&stat.process)
                 && !known.roots.contains(&stat.process)
                 && (!me.is_init() || is_marked(stat.process))
         });
@@ -101,12 +111,14 @@ impl Roots {
     }
 }
 
-/// One root. Dropped, it ends with all that is below it, some time later.
+/// One root. Dropped, it ends with all that is below it and the sandbox's files, some time later.
 pub(crate) struct Root {
     roots: &'static Roots,
     process: Process,
     /// Until it is ended.
     child: Option<Child>,
+    /// Where this is cut, the agent ends itself and all that is the sandbox's.
+    lifeline: Option<ChildStdin>,
 }
 
 impl Root {
@@ -120,10 +132,15 @@ impl Root {
         child.stdin.take().zip(child.stdout.take())
     }
 
-    /// Returns when no process of it is left. Blocks.
-    pub(crate) fn end(mut self, lifeline: Option<ChildStdin>) {
+    /// Takes the one of them back that is to be open as long as the sandbox is to live.
+    pub(crate) fn hold(&mut self, lifeline: ChildStdin) {
+        self.lifeline = Some(lifeline);
+    }
+
+    /// Returns when no process of it is left. Blocks. The files stay.
+    pub(crate) fn end(mut self) {
         if let Some(child) = self.child.take() {
-            end(self.roots, self.process, child, lifeline);
+            end(self.roots, self.process, child);
         }
     }
 }
@@ -132,15 +149,19 @@ impl Drop for Root {
     fn drop(&mut self) {
         let (roots, process) = (self.roots, self.process);
         if let Some(child) = self.child.take() {
+            // Its files are nobody else's to remove.
+            self.lifeline = None;
             // Not one of the runtime's, which may be ending.
-            let _ = thread::Builder::new().spawn(move || end(roots, process, child, None));
+            let _ = thread::Builder::new().spawn(move || {
+                freeze::let_end(process, GRACE);
+                end(roots, process, child);
+            });
         }
     }
 }
 
-fn end(roots: &Roots, process: Process, mut child: Child, lifeline: Option<ChildStdin>) {
+fn end(roots: &Roots, process: Process, mut child: Child) {
     freeze::kill(process);
-    drop(lifeline);
     let _ = child.wait();
     // Before it is forgotten: while there are roots nobody is taken for a stranger.
     roots.kill_orphans();
@@ -152,4 +173,63 @@ fn is_marked(process: Process) -> bool {
     let variables = fs::read(format!("/proc/{}/environ", process.pid)).unwrap_or_default();
     let name_of = |variable: &[u8]| variable.split(|byte| *byte == b'=').next() == Some(MARK.as_bytes());
     variables.split(|byte| *byte == 0).any(name_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write as _, process::Stdio};
+
+    use super::*;
+
+    /// Ended when dropped.
+    struct Helper(Child);
+
+    impl Helper {
+        /// Has a session of its own when it is told to.
+        fn start() -> Self {
+            let mut command = Command::new("sh");
+            command.args(["-c", "read go && exec setsid sleep 60"]);
+            Self(command.stdin(Stdio::piped()).spawn().expect("a shell"))
+        }
+
+        fn stat(&self) -> proc_tree::Stat {
+            let is_it = |stat: &proc_tree::Stat| u32::try_from(stat.process.pid).ok() == Some(self.0.id());
+            proc_tree::scan().into_iter().find(is_it).expect("it runs")
+        }
+
+        fn leave_session(&mut self) -> Process {
+            let before = self.stat().session;
+            self.0.stdin.take().expect("its input").write_all(b"go\n").expect("it reads");
+            while self.stat().session == before {
+                thread::yield_now();
+            }
+            self.stat().process
+        }
+    }
+
+    impl Drop for Helper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_the_sandboxes_is_no_orphan_whatever_its_session_becomes() {
+        let roots = Roots::new();
+        let mut before = Helper::start();
+        roots.remember_strangers();
+        let before = (before.leave_session(), before);
+        let mut later = Helper::start();
+        let later = (later.leave_session(), later);
+        let orphans = roots.orphans();
+        assert!(!orphans.contains(&before.0) && orphans.contains(&later.0), "{orphans:?}");
+        // While there are sandboxes it may be one of theirs.
+        roots.known().roots.insert(before.0);
+        roots.remember_strangers();
+        assert!(roots.orphans().contains(&later.0));
+        roots.known().roots.clear();
+        roots.remember_strangers();
+        assert!(!roots.orphans().contains(&later.0));
+    }
 }

@@ -12,8 +12,10 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 
+use tokio::runtime::Runtime;
+
 use crate::playground_support::{
-    processes_with,
+    Ground, processes_with,
     program::{Program, command},
     until,
 };
@@ -65,6 +67,26 @@ async fn a_killed_playground_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_interrupted_playground_leaves_nothing() {
     ends_with(Program::start(&TEMPLATE).await, |program| program.signal(Signal::INT)).await;
+}
+
+/// In a process that goes on.
+#[test]
+fn a_playground_that_is_only_dropped_leaves_nothing() {
+    let runtime = Runtime::new().expect("a runtime");
+    let (ground, folder, ids) = runtime.block_on(async {
+        let ground = Ground::start(&TEMPLATE).await;
+        let (running, paused) = (ground.api.sleeper("stubborn").await, ground.api.sleeper("base").await);
+        until("everything runs", async || running.processes().await.len() == 4).await;
+        assert_eq!(paused.post("pause").await.status, 204);
+        let folder = running.folder().parent().expect("the playground's").to_owned();
+        (ground, folder, [running.id, paused.id])
+    });
+    // What knows its sandboxes ends with the runtime.
+    drop((ground, runtime));
+    Runtime::new().expect("a runtime").block_on(async {
+        until("no process is left", async || ids.iter().all(|id| processes_with(id).is_empty())).await;
+        until("no file is left", async || !folder.exists()).await;
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

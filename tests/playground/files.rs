@@ -61,6 +61,27 @@ async fn files_go_up_in_every_form_that_sdks_have() {
     house.end().await;
 }
 
+/// The answer names all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_may_tell_so_much_of_its_files() {
+    let house = House::start().await;
+    let sandbox = house.ground.api.sleeper("base").await;
+    let (long, short) = (format!("/{}", format!("{}/", "d".repeat(250)).repeat(16)), "/".to_owned());
+    // More than 4 MiB of paths, of notes, and of neither.
+    for (folder, note, want) in [(long, 0, 400), (short.clone(), 4000, 400), (short, 2000, 200)] {
+        let part = |number: usize| {
+            let name = format!("{folder}{number}");
+            format!("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{name}\"\r\n\r\nx\r\n")
+        };
+        let form = (0..1060).map(part).collect::<String>() + "--b--\r\n";
+        let sent = house.envd(&sandbox, "POST", "/files").header("Content-Type", "multipart/form-data; boundary=b");
+        let sent = sent.header("X-Metadata-Note", "n".repeat(note)).body(form);
+        let (status, text) = told(sent.send().await.expect("an answer")).await;
+        assert_eq!((status, text.contains("4194304 bytes of paths and notes")), (want, want == 400));
+    }
+    house.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_breaks_off_changes_nothing() {
     let house = House::start().await;

@@ -21,6 +21,7 @@ mod processes;
 mod ranges;
 mod refusals;
 mod remains;
+mod shown;
 mod starts;
 #[path = "../support/mod.rs"]
 mod support;

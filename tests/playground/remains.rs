@@ -79,6 +79,15 @@ fn long(seconds: u32) -> String {
     format!("{seconds}.{}", std::process::id())
 }
 
+/// Ended when dropped, for it cannot be asked to.
+struct Ended(Pid);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
 fn sleeps(seconds: u32) -> Vec<i32> {
     processes_with(&format!("sleep\u{0}{}", long(seconds)))
 }
@@ -99,23 +108,13 @@ async fn a_daemon_of_whoever_became_the_playground_outlives_its_sandboxes() {
     let script = format!("{daemon} until [ -e {flag} ]; do sleep 0.02; done;");
     let program = Program::run(after(&script, Command::new("sh"))).await;
     until("it runs", async || sleeps(4384).len() == 1).await;
+    let _daemon = Ended(Pid::from_raw(sleeps(4384)[0]).expect("a number"));
     let sandbox = program.api().sleeper("base").await;
     let gone = fugitive(&Rpc::to(&program.api().client, &sandbox)).await;
     kill_process(agent(&sandbox).await, Signal::KILL).expect("killed");
     until("what the sandbox leaves is gone", async || state_of(gone).is_none()).await;
-    let daemon = sleeps(4384);
-    assert_eq!(daemon.len(), 1, "it goes on");
-    kill_process(Pid::from_raw(daemon[0]).expect("a number"), Signal::KILL).expect("killed");
+    assert_eq!(sleeps(4384).len(), 1, "it goes on");
     program.end().await;
-}
-
-/// Ended when dropped. It cannot be asked to.
-struct Container(Pid);
-
-impl Drop for Container {
-    fn drop(&mut self) {
-        let _ = kill_process(self.0, Signal::KILL);
-    }
 }
 
 /// Needs a machine that gives user namespaces.
@@ -127,7 +126,7 @@ async fn the_first_process_of_a_container_ends_what_sandboxes_leave_and_nothing_
     container.env("TMPDIR", place.path());
     let script = format!("(until [ -e \"$TMPDIR/go\" ]; do sleep 0.02; done; setsid sleep {} &) &", long(4385));
     let mut program = Program::run(after(&script, container)).await;
-    let container = Container(Pid::from_child(program.child()));
+    let container = Ended(Pid::from_child(program.child()));
     std::fs::write(place.path().join("go"), "").expect("written");
     until("a daemon comes later", async || sleeps(4385).len() == 1).await;
     let sandbox = program.api().sleeper("base").await;

@@ -8,7 +8,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs, io, iter,
+    fs, io,
     os::{
         fd::{AsRawFd as _, OwnedFd},
         unix::{ffi::OsStringExt as _, fs::symlink, process::CommandExt as _},
@@ -19,6 +19,7 @@ use std::{
 
 use rustix::{
     fs::{Mode, OFlags, open, statvfs},
+    io::Errno,
     mount::{
         MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
         mount_remount, unmount,
@@ -198,8 +199,10 @@ fn own_root(args: &Args) -> io::Result<()> {
     let more: Vec<_> = args.show.iter().filter_map(|path| Some((path, hold(path)?))).collect();
     chroot(folder)?;
     for (path, held) in more {
-        // Without it what needs it fails, and says so.
-        let _ = show_held(path, &held);
+        // Without it what needs it fails; here is why.
+        if let Err(error) = show_held(path, &held) {
+            eprintln!("{}: cannot be shown: {error}", path.display());
+        }
     }
     Ok(())
 }
@@ -220,17 +223,21 @@ fn show_held(path: &Path, held: &OwnedFd) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     mount_bind_recursive(format!("/proc/self/fd/{}", held.as_raw_fd()), &path)?;
     // What is mounted in it has flags of its own.
-    let below = mounts_below(&path);
-    let shown =
-        below.and_then(|below| iter::once(path.clone()).chain(below).try_for_each(|path| make_read_only(&path)));
-    shown.inspect_err(|_| {
+    let shown = make_read_only(&path).and_then(|()| {
+        mounts_below(&path)?.iter().try_for_each(|below| match make_read_only(below) {
+            // One that lies under a later one: no path leads to it.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL) => Ok(()),
+            made => made,
+        })
+    });
+    Ok(shown.inspect_err(|_| {
         let _ = unmount(&path, UnmountFlags::DETACH);
-    })
+    })?)
 }
 
 /// As this process sees them (`proc_pid_mountinfo(5)`).
-fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let table = fs::read("/proc/self/mountinfo")?;
+fn mounts_below(folder: &Path) -> Result<Vec<PathBuf>, Errno> {
+    let table = fs::read("/proc/self/mountinfo").map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let points = table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     let points = points.map(|point| PathBuf::from(OsString::from_vec(unescaped(point))));
     Ok(points.filter(|point| point.starts_with(folder) && point != folder).collect())
@@ -248,11 +255,11 @@ fn unescaped(point: &[u8]) -> Vec<u8> {
     whole
 }
 
-fn make_read_only(path: &Path) -> io::Result<()> {
+fn make_read_only(path: &Path) -> Result<(), Errno> {
     // Those of the machine's that nobody may take off (mount_namespaces(7)).
     let locked = MountFlags::from_bits_truncate(u32::try_from(statvfs(path)?.f_flag.bits()).unwrap_or(0));
     let locked = locked & (MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC);
-    Ok(mount_remount(path, MountFlags::BIND | MountFlags::RDONLY | locked, "")?)
+    mount_remount(path, MountFlags::BIND | MountFlags::RDONLY | locked, "")
 }
 
 /// Whatever the machine calls that number: `whoami` is to say `user`.

@@ -11,46 +11,51 @@ use std::{
 
 use tokio::task::spawn_blocking;
 
-/// Readings, one at a time of each thing.
+/// Readings, one at a time of each thing, also where nobody waits for one any more.
 pub(super) struct Rounds<K, T> {
-    /// Those that somebody waits for.
-    things: Mutex<HashMap<K, Arc<Thing<T>>>>,
+    things: Arc<Things<K, T>>,
     count: AtomicU64,
 }
+
+/// Those that somebody waits for, or that are being read.
+type Things<K, T> = Mutex<HashMap<K, Arc<Thing<T>>>>;
 
 struct Thing<T> {
     /// Readings that have begun.
     begun: AtomicU64,
     /// The last one that came to its end, by its number, and what it told. Held by whoever reads.
-    last: tokio::sync::Mutex<(u64, Option<Arc<T>>)>,
+    last: Arc<tokio::sync::Mutex<(u64, Option<Arc<T>>)>>,
 }
 
 impl<K, T> Default for Rounds<K, T> {
     fn default() -> Self {
-        Self { things: Mutex::default(), count: AtomicU64::new(0) }
+        Self { things: Arc::default(), count: AtomicU64::new(0) }
     }
 }
 
-impl<K: Eq + Hash + Copy, T: Send + Sync + 'static> Rounds<K, T> {
+impl<K: Eq + Hash + Copy + Send + 'static, T: Send + Sync + 'static> Rounds<K, T> {
     /// What a reading told that began after this was asked. `None`: the runtime is ending.
     pub(super) async fn read(&self, key: K, how: impl FnOnce() -> T + Send + 'static) -> Option<Arc<T>> {
-        let thing = self.things.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
-        let reader = Reader { rounds: self, key, thing: Some(thing) };
-        self.told(reader.thing.as_deref()?, how).await
-    }
-
-    async fn told(&self, thing: &Thing<T>, how: impl FnOnce() -> T + Send + 'static) -> Option<Arc<T>> {
+        let reader = Interest::new(&self.things, key);
+        let thing = reader.thing.as_deref()?;
         let before = thing.begun.load(SeqCst);
         // In the order in which they asked.
-        let mut last = thing.last.lock().await;
+        let mut last = thing.last.clone().lock_owned().await;
         if last.0 > before {
             return last.1.clone();
         }
         let number = thing.begun.fetch_add(1, SeqCst) + 1;
         self.count.fetch_add(1, SeqCst);
-        let told = spawn_blocking(how).await.ok().map(Arc::new);
-        *last = (number, told.clone());
-        told
+        // It goes on when who asked leaves: what keeps others from reading beside it is its own.
+        let reading = Interest::new(&self.things, key);
+        let told = spawn_blocking(move || {
+            let told = Arc::new(how());
+            *last = (number, Some(told.clone()));
+            // In this order: whoever is next finds nothing of this one.
+            drop((reading, last));
+            told
+        });
+        told.await.ok()
     }
 
     /// How many there were.
@@ -59,16 +64,24 @@ impl<K: Eq + Hash + Copy, T: Send + Sync + 'static> Rounds<K, T> {
     }
 }
 
-/// Somebody who waits. The last one that wanted the thing forgets it, also where that one leaves before it is told.
-struct Reader<'a, K: Eq + Hash, T> {
-    rounds: &'a Rounds<K, T>,
+/// That of somebody who waits, or of a reading. The last one forgets the thing, also where who waits leaves before
+/// being told.
+struct Interest<K: Eq + Hash, T> {
+    things: Arc<Things<K, T>>,
     key: K,
     thing: Option<Arc<Thing<T>>>,
 }
 
-impl<K: Eq + Hash, T> Drop for Reader<'_, K, T> {
+impl<K: Eq + Hash + Copy, T> Interest<K, T> {
+    fn new(things: &Arc<Things<K, T>>, key: K) -> Self {
+        let thing = things.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+        Self { things: things.clone(), key, thing: Some(thing) }
+    }
+}
+
+impl<K: Eq + Hash, T> Drop for Interest<K, T> {
     fn drop(&mut self) {
-        let mut things = self.rounds.things.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
         // Given back under the lock, as it was taken: of two who leave together, one is the last.
         self.thing = None;
         if things.get(&self.key).is_some_and(|thing| Arc::strong_count(thing) == 1) {
@@ -79,7 +92,7 @@ impl<K: Eq + Hash, T> Drop for Reader<'_, K, T> {
 
 impl<T> Default for Thing<T> {
     fn default() -> Self {
-        Self { begun: AtomicU64::new(0), last: tokio::sync::Mutex::default() }
+        Self { begun: AtomicU64::new(0), last: Arc::default() }
     }
 }
 
@@ -109,6 +122,23 @@ mod tests {
         assert_eq!(rounds.count(), 3);
         assert!(rounds.things.lock().expect("no panic").is_empty(), "nothing is remembered");
         assert_eq!(rounds.read(7, || 4).await.as_deref(), Some(&4));
+    }
+
+    #[tokio::test]
+    async fn readers_that_come_and_leave_begin_no_reading_beside_the_one_that_goes_on() {
+        let rounds = Rounds::<u8, u64>::default();
+        let (go, gate) = mpsc::channel();
+        let mut first = Box::pin(rounds.read(7, move || gate.recv().map_or(0, |()| 1)));
+        assert!(poll!(&mut first).is_pending());
+        drop(first);
+        for _ in 0..10 {
+            let mut next = Box::pin(rounds.read(7, || 2));
+            assert!(poll!(&mut next).is_pending());
+        }
+        assert_eq!(rounds.count(), 1);
+        go.send(()).expect("it still reads");
+        assert_eq!(rounds.read(7, || 3).await.as_deref(), Some(&3));
+        assert!(rounds.things.lock().expect("no panic").is_empty(), "nothing is remembered");
     }
 
     #[tokio::test]

@@ -45,6 +45,8 @@ impl Fault {
             Some(Errno::OPNOTSUPP) => {
                 Self::new(Code::FailedPrecondition, format!("{path}: its file system cannot do that"))
             }
+            // Programs of the sandbox are in the way.
+            None if error.kind() == io::ErrorKind::TimedOut => Self::new(Code::Aborted, format!("{path}: {error}")),
             _ => Self::new(Code::Internal, format!("{path}: {error}")),
         }
     }

@@ -42,7 +42,7 @@ pub(super) fn from_headers(headers: &HeaderMap) -> Result<Metadata, Fault> {
     Ok(noted)
 }
 
-fn size(noted: &Metadata) -> usize {
+pub(super) fn size(noted: &Metadata) -> usize {
     noted.iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 
