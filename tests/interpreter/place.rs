@@ -43,6 +43,11 @@ async fn code_and_callers_mean_the_same_files() {
         let look = json!({ "code": "import os; os.getcwd()", "context_id": context["id"] });
         assert_eq!(interpreter.execute(look).await.text(), real);
     }
+    // A name that is no text.
+    interpreter.run(r"os.mkdir(b'/home/user/\xff'); os.symlink(b'\xff', b'/home/user/link')").await;
+    let id = interpreter.context(json!({ "cwd": "/home/user/link" })).await;
+    let look = json!({ "code": "import os; os.path.samefile('.', '/home/user/link')", "context_id": id });
+    assert_eq!(interpreter.execute(look).await.text(), "True");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,6 +97,25 @@ async fn a_python_may_be_a_script_that_sets_variables_for_one() {
     let interpreter = stage.interpreter().await;
     let told = interpreter.run("import os; os.environ['OWN'], os.environ['HOME'], 'PWD' in os.environ").await;
     assert_eq!(told.text(), "('own', '/home/user', False)", "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_folder_where_the_playground_was_started_is_neither_imported_from_nor_told() {
+    let python = Installed::get(&KERNEL).await.python;
+    let find = format!("{} -c 'import zmq; print(zmq.__path__[0])'", python.display());
+    let lines = format!(
+        "export PYENV_DIR=\"$PWD\" ONE=script TWO=script\nexport PYTHONPATH=\"$(dirname \"$(cd / && {find})\"):\"\n\
+         exec {} \"$@\"",
+        fs::canonicalize(&python).expect("a program").display()
+    );
+    let folder = tempfile::tempdir_in("/tmp").expect("a folder");
+    let stage = Stage::with(script(folder.path(), &lines)).await;
+    fs::write(stage.folder.path().join("queue.py"), "raise SystemError('not ours')").expect("written");
+    let wanted = json!({ "TWO": "creator", "LC_CTYPE": "C.utf8" });
+    let interpreter = stage.interpreter_with(wanted).await;
+    let names = "['ONE', 'TWO', 'LC_CTYPE', 'PYENV_DIR', 'PYTHONCOERCECLOCALE']";
+    let told = interpreter.run(&format!("import os; [os.environ.get(name) for name in {names}]")).await;
+    assert_eq!(told.text(), "['script', 'creator', 'C.utf8', None, None]", "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

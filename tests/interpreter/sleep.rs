@@ -1,6 +1,10 @@
 //! Kernels belong to their sandbox: they sleep with it, and end with it.
 
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use crate::{
     playground_support::{processes_with, state_of, until},
@@ -75,6 +79,55 @@ async fn code_that_runs_at_a_pause_goes_on_after_the_wake() {
         drop(left);
         assert_eq!(interpreter.run("'ran' in globals()").await.text(), "False");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_whose_client_left_just_before_a_pause_does_not_go_on() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let code = json!({ "code": "print('on')\nwhile True: pass" }).to_string();
+    let (ip, token) = (interpreter.sandbox.ip, &interpreter.sandbox.token);
+    let mut socket = TcpStream::connect((ip, 49999)).await.expect("connected");
+    let head = format!(
+        "POST /execute HTTP/1.1\r\nHost: {ip}\r\nX-Access-Token: {token}\r\nContent-Type: \
+         application/json\r\nContent-Length: {}\r\n\r\n{code}",
+        code.len()
+    );
+    socket.write_all(head.as_bytes()).await.expect("sent");
+    let mut said = Vec::new();
+    while !String::from_utf8_lossy(&said).contains("on\\n") {
+        assert_ne!(socket.read_buf(&mut said).await.expect("some of an answer"), 0);
+    }
+    socket.shutdown().await.expect("left");
+    // It has noticed.
+    let _ = socket.read_to_end(&mut said).await;
+    assert_eq!(interpreter.sandbox.post("pause").await.status, 204);
+    assert_eq!(interpreter.sandbox.wake().await.status, 201);
+    assert_eq!(interpreter.run("1").await.text(), "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_inside_the_sandbox_is_not_cut_by_a_pause_and_may_leave_after_it() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let inside = "import http.client, os, time
+client = http.client.HTTPConnection(os.environ['SANDBOX_IP'], 49999)
+code = '{\"code\": \"print(1)\\\\nwhile True: pass\"}'
+client.request('POST', '/execute', code, {'X-Access-Token': os.environ['TOKEN'], 'Content-Type': 'application/json'})
+answer = client.getresponse()
+while b'stdout' not in answer.readline(): pass
+open('runs', 'w').close()
+while not os.path.exists('leave'): time.sleep(0.01)
+client.close(), answer.close()";
+    let id = interpreter.context(json!({})).await;
+    let token = json!({ "TOKEN": interpreter.sandbox.token });
+    let cut = interpreter.start(&json!({ "code": inside, "context_id": id, "env_vars": token })).await;
+    until("it runs", async || interpreter.get("runs").await.is_some()).await;
+    assert_eq!(interpreter.sandbox.post("pause").await.status, 204);
+    assert_eq!(interpreter.sandbox.wake().await.status, 201);
+    drop(cut);
+    interpreter.put("leave", "").await;
+    assert_eq!(interpreter.run("1").await.text(), "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -49,6 +49,13 @@ impl Stage {
         Interpreter { client: self.api.client.clone(), proxy: self.proxy, sandbox }
     }
 
+    /// The same with variables for its programs.
+    pub(crate) async fn interpreter_with(&self, variables: Value) -> Interpreter {
+        let wanted = json!({ "templateID": "code-interpreter-v1", "envVars": variables });
+        let sandbox = self.api.create(wanted).await;
+        Interpreter { client: self.api.client.clone(), proxy: self.proxy, sandbox }
+    }
+
     /// Ends it as Ctrl-C does; nothing of its sandboxes is left.
     pub(crate) async fn end(self, ids: &[&str]) {
         self.program.end().await;

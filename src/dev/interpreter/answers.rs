@@ -1,23 +1,18 @@
 //! What the driver answers to a call, as far as somebody wants it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::json;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep},
-};
+use tokio::sync::mpsc;
 
-use super::driver::{Driver, Line, Place};
+use super::{
+    client::Client,
+    driver::{Driver, Line, Place},
+};
 
 /// Bytes of an answer after which the driver is told that they were taken.
 const TOLD_EVERY: usize = 64 << 10;
-/// Longer than this process needs after a wake to hear of it.
-const MOMENT: Duration = Duration::from_millis(100);
-/// Longer than this process needs after a wake to notice which clients the pause took. Who leaves later has left by
-/// itself: a caller inside the sandbox, say, which no pause cuts off.
-const RECENT: Duration = Duration::from_secs(1);
 
 /// The driver is gone, and this answer's end with it.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -30,8 +25,9 @@ pub(super) struct Answers {
     driver: Arc<Driver>,
     number: u64,
     lines: mpsc::UnboundedReceiver<Line>,
-    place: Option<Place>,
-    began: Instant,
+    _place: Option<Place>,
+    /// Whose code it is.
+    client: Option<Client>,
     /// Bytes of the last line, which may still wait for the client.
     last: usize,
     /// Bytes taken of which the driver has not been told.
@@ -46,7 +42,12 @@ impl Answers {
         lines: mpsc::UnboundedReceiver<Line>,
         place: Option<Place>,
     ) -> Self {
-        Self { driver, number, lines, place, began: Instant::now(), last: 0, untold: 0, ended: false }
+        Self { driver, number, lines, _place: place, client: None, last: 0, untold: 0, ended: false }
+    }
+
+    pub(super) fn to(mut self, client: Client) -> Self {
+        self.client = Some(client);
+        self
     }
 
     /// The next line, with its line break; `None` at the end. To be asked for once the client has taken most of the one
@@ -80,19 +81,10 @@ impl Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        let (driver, number, began, left) = (self.driver.clone(), self.number, self.began, Instant::now());
-        let tell = move |what| driver.send(&json!({ "do": what, "call": number }));
+        let tell = |what| self.driver.send(&json!({ "do": what, "call": self.number }));
         tell("left");
-        if self.ended || self.place.is_none() {
-            return;
+        if !self.ended && self.client.as_ref().is_some_and(|client| !client.was_cut()) {
+            tell("interrupt");
         }
-        let wakes = self.driver.wakes.clone();
-        tokio::spawn(async move {
-            sleep(MOMENT).await;
-            let was_cut = |wake| began < wake && left < wake + RECENT;
-            if !wakes.last().is_some_and(was_cut) {
-                tell("interrupt");
-            }
-        });
     }
 }

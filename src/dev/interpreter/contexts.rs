@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -29,7 +28,7 @@ pub(super) struct Context {
     id: String,
     language: &'static str,
     /// As the sandbox's people see it.
-    cwd: PathBuf,
+    cwd: String,
 }
 
 pub(super) struct Contexts {
@@ -91,13 +90,13 @@ impl Contexts {
     }
 
     /// Where a context that wants `cwd` works.
-    fn place_of(&self, cwd: &str) -> Result<PathBuf, Fault> {
+    fn place_of(&self, cwd: &str) -> Result<String, Fault> {
         // JavaScript's SDK shows what is said only with this status.
         let missing = |_| Fault::new(StatusCode::NOT_FOUND, "cwd is no folder of the sandbox's file system");
-        Ok(self.root.beginning(cwd, None).map_err(missing)?.inside())
+        Ok(self.root.beginning(cwd, None).map_err(missing)?.to_string())
     }
 
-    fn add(&self, known: &mut Known, cwd: PathBuf) -> Result<(Context, Answers), Fault> {
+    fn add(&self, known: &mut Known, cwd: String) -> Result<(Context, Answers), Fault> {
         if known.all.len() >= CONTEXTS_MAX {
             let text = format!("{CONTEXTS_MAX} contexts are the most in one sandbox: remove one first");
             return Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, text));
@@ -171,11 +170,11 @@ impl Known {
 }
 
 /// Where a program begins that sees the machine's files, as `agent::enter` has it: in the sandbox's folder, if it is
-/// there.
-fn on_machine(root: &Root, cwd: &Path) -> PathBuf {
-    let place = cwd.to_str().and_then(|cwd| root.place(cwd, None).ok());
-    let held = place.and_then(|place| root.directory(&place).ok());
-    held.and_then(|held| fs::read_link(root.path_of(&held)).ok()).unwrap_or_else(|| cwd.to_owned())
+/// there and can be named in JSON: a sandbox's names need not be text.
+fn on_machine(root: &Root, cwd: &str) -> String {
+    let held = root.place(cwd, None).ok().and_then(|place| root.directory(&place).ok());
+    let path = held.and_then(|held| fs::read_link(root.path_of(&held)).ok());
+    path.and_then(|path| path.into_os_string().into_string().ok()).unwrap_or_else(|| cwd.to_owned())
 }
 
 /// A context whose creator waits for it: removed when dropped.
@@ -203,6 +202,8 @@ async fn outcome(answers: &mut Answers) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt as _};
+
     use super::*;
 
     #[test]
@@ -212,10 +213,15 @@ mod tests {
         fs::create_dir_all(top.join("home/user/data")).expect("created");
         std::os::unix::fs::symlink("/home/user/data", top.join("link")).expect("a link");
         let root = Root::new(&top).expect("a root");
-        let begins = |cwd: &str| on_machine(&root, Path::new(cwd));
-        assert_eq!(begins("/home/user"), top.join("home/user"));
-        assert_eq!(begins("/link"), top.join("home/user/data"));
-        assert_eq!(begins("/usr/bin"), Path::new("/usr/bin"));
-        assert_eq!(begins("/"), top);
+        let begins = |cwd: &str| on_machine(&root, cwd);
+        let below = |path: &str| top.join(path).to_str().expect("text").to_owned();
+        assert_eq!(begins("/home/user"), below("home/user"));
+        assert_eq!(begins("/link"), below("home/user/data"));
+        assert_eq!(begins("/usr/bin"), "/usr/bin");
+        assert_eq!(begins("/") + "/", below(""));
+        let no_text = OsStr::from_bytes(b"\xff");
+        fs::create_dir(top.join(no_text)).expect("created");
+        std::os::unix::fs::symlink(no_text, top.join("plain")).expect("a link");
+        assert_eq!(begins("/plain"), "/plain");
     }
 }

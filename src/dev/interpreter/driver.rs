@@ -16,7 +16,7 @@ use tokio::{
     sync::{OwnedSemaphorePermit, mpsc},
 };
 
-use super::{answers::Answers, prepare, python::Found, wakes::Wakes};
+use super::{answers::Answers, prepare, python::Found};
 
 /// Longer than any line of the driver, which bounds them itself.
 const LINE_MAX: u64 = 256 << 20;
@@ -26,14 +26,12 @@ pub(super) struct Launch {
     /// The sandbox's file system.
     pub(super) folder: PathBuf,
     pub(super) python: Found,
-    pub(super) wakes: Wakes,
 }
 
 /// The way to the driver.
 pub(super) struct Driver {
     orders: mpsc::UnboundedSender<Vec<u8>>,
     calls: Mutex<Calls>,
-    pub(super) wakes: Wakes,
 }
 
 #[derive(Default)]
@@ -69,7 +67,7 @@ impl Driver {
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (stdin, stdout) = stdin.zip(stdout).context("no pipes")?;
         let (orders, todo) = mpsc::unbounded_channel();
-        let driver = Arc::new(Self { orders, calls: Mutex::default(), wakes: launch.wakes.clone() });
+        let driver = Arc::new(Self { orders, calls: Mutex::default() });
         tokio::spawn(write(stdin, todo));
         let reader = driver.clone();
         tokio::spawn(async move {

@@ -5,16 +5,16 @@
 //! Kernels are started and spoken for by `driver.py`, whose pipes `driver` holds: Jupyter's own wire is `ZeroMQ`, and
 //! whoever has ipykernel has its client library, too. It runs as programs of the sandbox do, with the sandbox's folder
 //! as root, and `contexts` starts another where one has ended. `python` finds out whether there is one before there
-//! is a sandbox. All processes belong to the sandbox's tree: frozen, continued (`wakes`) and ended with it. All
-//! files are in the sandbox's folder.
+//! is a sandbox. All processes belong to the sandbox's tree: frozen, continued and ended with it; `client`
+//! tells whom a pause has cut off. All files are in the sandbox's folder.
 
 mod answers;
 mod callers;
+mod client;
 mod contexts;
 mod driver;
 pub(super) mod python;
 mod server;
-mod wakes;
 
 use std::{
     fs,
@@ -25,14 +25,18 @@ use std::{
 };
 
 use anyhow::Context as _;
-use axum::serve::ListenerExt as _;
-use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+use rustix::{
+    fs::{Mode, OFlags, mkdirat, open, openat, renameat},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
 
-use self::{callers::Names, contexts::Contexts, driver::Launch, python::Found, server::Server, wakes::Wakes};
+use self::{callers::Names, client::Client, contexts::Contexts, driver::Launch, python::Found, server::Server};
 use super::{
     agent::{self, enter},
     envd::{files::Root, user::USER},
+    remove::remove_at,
 };
 use crate::types::Secret;
 
@@ -64,12 +68,10 @@ pub(super) struct Order {
 
 impl Order {
     pub(super) fn of(sandbox: &agent::Order, wanted: &Wanted) -> Self {
-        Self {
-            ip: sandbox.ip,
-            folder: sandbox.folder.clone(),
-            access_token: sandbox.access_token.clone(),
-            wanted: wanted.clone(),
-        }
+        let mut wanted = wanted.clone();
+        // What its creator wants counts.
+        wanted.python.environment.retain(|name, _| !sandbox.environment.contains_key(name));
+        Self { ip: sandbox.ip, folder: sandbox.folder.clone(), access_token: sandbox.access_token.clone(), wanted }
     }
 }
 
@@ -86,22 +88,35 @@ async fn serve(order: Order) -> anyhow::Result<()> {
     let address = (order.ip, PORT);
     let listener = tokio::net::TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {}:{PORT}", order.ip))?;
-    let listener = listener.tap_io(super::without_delay);
     let Wanted { python, domain } = order.wanted;
     let root = Root::new(&order.folder).context("the sandbox's folder cannot be opened")?;
-    let launch = Launch { folder: order.folder, python, wakes: Wakes::watch()? };
+    let launch = Launch { folder: order.folder, python };
     let contexts = Arc::new(Contexts::new(launch, root));
     // The kernel that most code will ask for starts before it is asked for.
     contexts.start_default();
     let server = Server { contexts, token: Secret::new(&order.access_token), names: Arc::new(Names::new(domain)) };
-    Ok(axum::serve(listener, server::router(server)).await?)
+    let service = server::router(server).into_make_service_with_connect_info::<Client>();
+    Ok(axum::serve(listener, service).await?)
 }
 
 /// Programs of the sandbox may put something else there meanwhile: nothing is written but new files of what was opened.
+/// What was there is moved aside, since all calls wait for this, and its removal may take minutes.
 fn write_scripts(folder: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let above = open(folder, flags, Mode::empty())?;
-    super::remove::remove_at(&above, Path::new(RUN))?;
+    let aside = PathBuf::from(format!("{RUN}-{:016x}", fastrand::u64(..)));
+    match renameat(&above, RUN, &above, &aside) {
+        Err(Errno::NOENT) => {}
+        moved => {
+            moved?;
+            let above = above.try_clone()?;
+            spawn_blocking(move || {
+                if let Err(error) = remove_at(&above, &aside) {
+                    eprintln!("the code interpreter: files of an earlier one are left: {error}");
+                }
+            });
+        }
+    }
     mkdirat(&above, RUN, Mode::RWXU)?;
     let run = openat(&above, RUN, flags, Mode::empty())?;
     for (name, text) in [("kernel.py", include_str!("kernel.py")), ("driver.py", include_str!("driver.py"))] {
@@ -122,4 +137,33 @@ fn prepare(folder: &Path, python: &Found) -> io::Result<std::process::Command> {
         command.env("PYTHONUSERBASE", base);
     }
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_full_folder_holds_no_start_up_and_is_removed_in_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(folder.path().join(RUN).join("full/of/folders")).expect("made");
+        let names = || fs::read_dir(folder.path()).expect("a folder").count();
+        let one_thread = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build();
+        let runtime = one_thread.expect("a runtime");
+        let _within = runtime.enter();
+        let (go, wait) = mpsc::channel::<()>();
+        let busy = spawn_blocking(move || wait.recv());
+        write_scripts(folder.path()).expect("written");
+        let run: Vec<_> = fs::read_dir(folder.path().join(RUN)).expect("a folder").flatten().collect();
+        assert_eq!((run.len(), names()), (2, 2), "the scripts alone, and the other folder");
+        go.send(()).expect("it waits");
+        runtime.block_on(async {
+            busy.await.expect("no panic").expect("told");
+            // By the one thread, after the removal.
+            spawn_blocking(|| ()).await.expect("no panic");
+        });
+        assert_eq!(names(), 1);
+    }
 }

@@ -17,11 +17,18 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// Which program it really is (there may be a script in front of it, and sandboxes need not see what that needs), what
 /// that has set for it, and where what it needs is.
 const QUESTION: &str = r#"
-import json, os, site, sys, ipykernel, jupyter_client.asynchronous
+import sys
+# Nothing of the folder in which this is asked: that stands for itself in front (it is empty), and is what parts of
+# PYTHONPATH mean that are no whole paths.
+sys.path = [folder for folder in sys.path if folder.startswith("/")]
+import os
+parts = (os.environ.get("PYTHONPATH") or "/").split(":")
+here = [os.path.abspath(part) for part in parts if not part.startswith("/")]
+sys.path = [folder for folder in sys.path if folder not in here]
+import json, site, ipykernel, jupyter_client.asynchronous
 own = site.ENABLE_USER_SITE and os.path.isdir(site.getusersitepackages())
 folders = [sys.prefix, sys.exec_prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))]
-# Without the folder in which this is asked, which stands for itself in front (it is empty).
-folders += filter(os.path.isabs, sys.path)
+folders += sys.path
 folders = {*folders, *map(os.path.realpath, folders)}
 folders = sorted(folder for folder in folders if os.path.isabs(folder) and os.path.isdir(folder))
 inner = lambda folder: any(folder.startswith(os.path.join(other, "")) for other in folders)
@@ -34,8 +41,23 @@ print(json.dumps({
 }))
 "#;
 const NEEDED: &str = "ipykernel jupyter_client";
-/// What is a shell's own, or a user's.
-const NOT_SET: [&str; 8] = ["PWD", "OLDPWD", "SHLVL", "_", "HOME", "USER", "LOGNAME", "PYTHONUSERBASE"];
+/// Without it Python sets `LC_CTYPE` where no locale is set (PEP 538), as if a script had.
+const AS_IT_IS: &str = "PYTHONCOERCECLOCALE";
+/// What is a shell's own, a user's, ours, or tells where the playground was started (pyenv's, npm's and pdm's do).
+const NOT_SET: [&str; 12] = [
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "PYTHONUSERBASE",
+    AS_IT_IS,
+    "PYENV_DIR",
+    "INIT_CWD",
+    "PDM_RUN_CWD",
+];
 /// The end of what a Python says when it fails.
 const WORDS_MAX: usize = 300;
 
@@ -82,7 +104,11 @@ async fn ask(python: &Path) -> Result<Found, String> {
     let mut command = Command::new(python);
     command.arg("-c").arg(QUESTION).stdin(Stdio::null()).kill_on_drop(true);
     // As kernels will have it, but for the home: there its user's libraries are.
-    command.env_clear().envs(environment::of_machine()).envs(std::env::var_os("HOME").map(|home| ("HOME", home)));
+    command
+        .env_clear()
+        .envs(environment::of_machine())
+        .env(AS_IT_IS, "0")
+        .envs(std::env::var_os("HOME").map(|home| ("HOME", home)));
     let answer = timeout(LIMIT, command.output()).await;
     let output = answer.map_err(|_| fault("it does not answer"))?.map_err(|error| fault(&error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr);

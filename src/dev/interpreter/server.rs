@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 use axum::{
     Json, Router,
     body::{Body, to_bytes},
-    extract::{Path, Request, State},
+    extract::{ConnectInfo, Path, Request, State},
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::{
     callers::{self, Names},
+    client::Client,
     contexts::{Context, Contexts},
 };
 use crate::{
@@ -79,7 +80,11 @@ struct Execution {
     env_vars: Option<BTreeMap<String, String>>,
 }
 
-async fn execute(State(server): State<Server>, request: Request) -> Result<Response, Fault> {
+async fn execute(
+    State(server): State<Server>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    request: Request,
+) -> Result<Response, Fault> {
     let wanted: Execution = parse(request, CODE_MAX).await?;
     if wanted.context_id.is_some() && wanted.language.is_some() {
         return Err(Fault::new(StatusCode::BAD_REQUEST, "only one of context_id and language can be given"));
@@ -92,6 +97,7 @@ async fn execute(State(server): State<Server>, request: Request) -> Result<Respo
     }
     variables.retain(|name, _| !is_mark(name));
     let answers = server.contexts.execute(wanted.context_id.as_deref(), &wanted.code, &json!(variables))?;
+    let answers = answers.to(client);
     let lines = stream::unfold(Some(answers), async |answers| {
         let mut answers = answers?;
         match answers.next().await {
