@@ -62,20 +62,24 @@ fn part(range: &str, length: u64) -> Option<Wanted> {
     if !unit.eq_ignore_ascii_case("bytes") {
         return None;
     }
-    let (first, end) = match (number(first)?, number(last)?) {
-        (None, None) => return None,
-        (None, Some(count)) => (length.saturating_sub(count), length),
-        (Some(first), None) => (first, length),
-        (Some(first), Some(last)) if last < first => return None,
-        (Some(first), Some(last)) => (first, length.min(last.saturating_add(1))),
+    let (first, end) = match (first, last) {
+        ("", count) => (length.saturating_sub(number(count)?), length),
+        (first, "") => (number(first)?, length),
+        (first, last) => {
+            let (first, last) = (number(first)?, number(last)?);
+            if last < first {
+                return None;
+            }
+            (first, length.min(last.saturating_add(1)))
+        }
     };
     Some(if first < end { Wanted::Part { first, length: end - first } } else { Wanted::Beyond })
 }
 
-/// One that no file is long enough for is as good as the largest. `Some(None)` where there is none.
-fn number(digits: &str) -> Option<Option<u64>> {
-    let are_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-    are_digits.then(|| (!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX)))
+/// One that no file is long enough for is as good as the largest.
+fn number(digits: &str) -> Option<u64> {
+    let is_one = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_one.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
