@@ -196,8 +196,8 @@ drain_timeout = "2s"
         self.api.sandboxes.ground.folder()
     }
 
-    /// Ends every sandbox; returns when no process and no file of any is left, half an hour later at most. Should that be
-    /// dropped, what is left ends in the background, as with a playground that is dropped.
+    /// Ends every sandbox; returns when no process and no file of any is left, half an hour later at most. Should that
+    /// be dropped, what is left ends in the background, as with a playground that is dropped.
     pub async fn shutdown(self) {
         self.server.abort();
         self.api.sandboxes.close().await;
