@@ -30,7 +30,6 @@ use crate::{
         tls::Certificates,
         worker::{self, Tools},
     },
-    forward::ListenerGuard,
     sandbox::Resolver,
     shutdown::Shutdown,
     telemetry::{self, Metrics, Traces, Verbosity},
@@ -42,13 +41,14 @@ mod dev;
 mod doors;
 #[doc(hidden)]
 pub mod fuzzing;
+mod playground;
 mod reload;
 mod server;
 mod signals;
 
 #[cfg(feature = "dev")]
 pub use self::dev::dev;
-pub use self::reload::Source;
+pub use self::{playground::PlaygroundRules, reload::Source};
 pub use crate::control::install_tls_provider;
 
 /// A running proxy.
@@ -137,20 +137,20 @@ fn start_log(log: &config::Log) -> anyhow::Result<telemetry::log::Log> {
 }
 
 impl App {
-    /// Binds every address, then starts. `guard` judges listeners before they are dialled.
+    /// Binds every address, then starts.
     ///
     /// # Errors
     /// An address that cannot be bound, or a resource that cannot be had. Nothing runs then.
-    pub fn start(loaded: Loaded, guard: Option<Arc<dyn ListenerGuard>>) -> anyhow::Result<Self> {
+    pub fn start(loaded: Loaded, playground: Option<PlaygroundRules>) -> anyhow::Result<Self> {
         let doors = Doors::open(&loaded.config)?;
-        Self::wire(control_runtime()?, doors, loaded, guard)
+        Self::wire(control_runtime()?, doors, loaded, playground)
     }
 
     fn wire(
         control: Runtime,
         doors: Doors,
         loaded: Loaded,
-        guard: Option<Arc<dyn ListenerGuard>>,
+        playground: Option<PlaygroundRules>,
     ) -> anyhow::Result<Self> {
         let config = &loaded.config;
         install_tls_provider();
@@ -189,9 +189,8 @@ impl App {
             .merge(admin::wake::pages(finder.clone()))
             .merge(admin::certificates::pages(certificates.clone()));
 
-        // Of the playground, in front of which people browse.
-        let names = if guard.is_some() { admin::only_local } else { std::convert::identity };
-        let parts = Parts::new(config, guard, finder.clone(), metrics.clone(), traces.clone(), &shutdown);
+        let names = if playground.is_some() { admin::only_local } else { std::convert::identity };
+        let parts = Parts::new(config, playground, finder.clone(), metrics.clone(), traces.clone(), &shutdown);
         let patience = Arc::new(ArcSwap::from_pointee(patience(config)));
         let broken = CancellationToken::new();
         let count = match config.server.workers {

@@ -5,7 +5,7 @@ use std::{io::Write as _, net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use tokio::runtime::Runtime;
 
-use super::{App, catch_signals, descriptors, signals::Signals, start_log};
+use super::{App, PlaygroundRules, catch_signals, descriptors, signals::Signals, start_log};
 use crate::{
     config::{Config, Environment},
     dev::{Addresses, Options, Playground, demo},
@@ -17,6 +17,13 @@ use crate::{
 impl ListenerGuard for crate::dev::ListenerGuard {
     fn may_dial<'a>(&'a self, sandbox: &'a SandboxId, address: SocketAddr) -> Judgement<'a> {
         Box::pin(self.may_dial(sandbox, address))
+    }
+}
+
+impl PlaygroundRules {
+    /// Those of the proxy in front of it.
+    pub fn of(playground: &Playground) -> Self {
+        Self { guard: Arc::new(playground.listener_guard()), id_without_port: playground.id_without_port() }
     }
 }
 
@@ -64,14 +71,13 @@ fn serve(
     let mut loaded = Config::load(playground.proxy_config()?.as_bytes(), &environment)
         .map_err(|faults| anyhow::anyhow!("the playground's configuration and CLIENT_PROXY__ variables:\n{faults}"))?;
     only_loopback(&loaded.config)?;
-    loaded.config.server.default_port_for = playground.id_without_port();
     if options.demo {
         // The story tells itself; a line per request would drown it.
         loaded.config.log.filter = "warn".into();
     }
     *log = Some(start_log(&loaded.config.log)?);
     descriptors::raise(&loaded.config);
-    let app = App::start(loaded, Some(Arc::new(playground.listener_guard())))?;
+    let app = App::start(loaded, Some(PlaygroundRules::of(playground)))?;
     let bound = app.addresses();
     let at = Addresses {
         api: playground.api_addr(),

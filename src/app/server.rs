@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use super::descriptors;
+use super::{descriptors, playground::PlaygroundRules};
 use crate::{
     config::{self, Catalog, Config, Mode},
     control::{AnyCatalog, AnyResumer},
@@ -17,7 +17,7 @@ use crate::{
         watch::Patience,
         worker::Upkeep,
     },
-    forward::{ClientSide, DialRules, Forwarder, ListenerGuard, Quota, Vigilance, Ways, headers::Peer},
+    forward::{ClientSide, DialRules, Forwarder, Quota, Vigilance, Ways, headers::Peer},
     request::{Bridge, Handler, Reply, Site, Terms},
     route::Rules,
     sandbox::{Limits, Policy, Resolver},
@@ -41,20 +41,22 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn new(
         config: &Config,
-        guard: Option<Arc<dyn ListenerGuard>>,
+        playground: Option<PlaygroundRules>,
         finder: Arc<Finder>,
         metrics: Arc<Metrics>,
         traces: Option<Arc<Traces>>,
         shutdown: &Shutdown,
     ) -> Self {
         let Config { server, upstream, .. } = config;
+        let shared_within_domains = playground.is_some();
+        let (guard, default_port_for) = playground.map(|rules| (rules.guard, rules.id_without_port)).unzip();
         let site = Arc::new(Site {
             rules: Rules {
                 domains: server.domains.clone(),
                 header_hosts: server.header_hosts.clone(),
                 default_port: server.default_port,
-                default_port_for: server.default_port_for.clone(),
-                shared_within_domains: guard.is_some(),
+                default_port_for: default_port_for.flatten(),
+                shared_within_domains,
             },
             trusted_proxies: server.trusted_proxies.clone(),
             mode: upstream.mode,

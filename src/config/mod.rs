@@ -124,8 +124,6 @@ pub struct Server {
     pub header_hosts: Vec<String>,
     /// The port that `{id}.{domain}` means; `None`: such a Host is refused.
     pub default_port: Option<Port>,
-    /// The only id that goes without a port then; `None`: any. Not in the file: the playground's own.
-    pub default_port_for: Option<SandboxId>,
     /// Client connections at once.
     pub max_connections: usize,
     /// First byte to end of a request head; also accept to first byte.

@@ -48,7 +48,6 @@ fn server(mut table: Table<'_>) -> Server {
         domains: table.list("domains", &[], kinds::domain),
         header_hosts: table.list("header_hosts", &[], kinds::domain),
         default_port: Port::new(table.integer("default_port", 0, 0..=u16::MAX)),
-        default_port_for: None,
         max_connections: table.integer("max_connections", 16384, 1..=MANY),
         header_read_timeout: table.text("header_read_timeout", "30s", kinds::positive),
         idle_timeout: table.text("idle_timeout", "620s", kinds::positive),

@@ -1,9 +1,9 @@
 //! A playground and the proxy in front of it, as `client-proxy dev` has them, and envd's calls through both.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
 
 use client_proxy::{
-    app::App,
+    app::{App, PlaygroundRules},
     config::{Config, Environment},
 };
 use reqwest::{RequestBuilder, Response};
@@ -31,8 +31,7 @@ impl House {
         let environment: Environment = [("CLIENT_PROXY__SHUTDOWN__DRAIN_TIMEOUT", "0s")].into_iter().collect();
         let config = ground.playground.proxy_config().expect("a configuration");
         let loaded = Config::load(config.as_bytes(), &environment).unwrap_or_else(|faults| panic!("{faults}"));
-        let guard = Arc::new(ground.playground.listener_guard());
-        let app = App::start(loaded, Some(guard)).expect("a proxy");
+        let app = App::start(loaded, Some(PlaygroundRules::of(&ground.playground))).expect("a proxy");
         let proxy = app.addresses().proxy[0];
         Self { ground, proxy, _app: app }
     }
