@@ -148,6 +148,8 @@ rest = {{ url = "http://{api}", api_key = "{key}", node_pointer = "/nodeIP" }}
 [resume]
 kind = "rest"
 rest = {{ url = "http://{api}", api_key = "{key}" }}
+[wake]
+health_probe = false # SDKs ask whenever a connection breaks off, as at a pause
 [cache]
 ttl = "200ms"
 negative_ttl = "1ms" # what its owner has woken is there at once

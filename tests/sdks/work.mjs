@@ -209,6 +209,15 @@ const code = async () => {
   await sandbox.runCode('x = 1')
   await sandbox.pause()
   say('x', (await sandbox.runCode('x += 1; x')).text, await wakes(sandbox))
+  const waits = "print('begun')\nwhile not os.path.exists('go'): time.sleep(0.01)\nx += 1"
+  let runs
+  await new Promise((begun) => {
+    runs = attempt(() => sandbox.runCode(`import os, time; ${waits}`, { onStdout: begun }))
+  })
+  await sandbox.pause()
+  say('cut', await runs, await state(sandbox), await wakes(sandbox))
+  await sandbox.files.write('go', '')
+  say('on', (await sandbox.runCode('x')).text, await wakes(sandbox))
   const execution = await sandbox.runCode("print('out'); 1 / 0")
   say('error', execution.error.name, execution.logs.stdout[0].trim())
   await sandbox.kill()

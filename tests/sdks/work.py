@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -229,6 +230,14 @@ def code():
     sandbox.run_code("x = 1")
     sandbox.pause()
     say("x", sandbox.run_code("x += 1; x").text, wakes(sandbox))
+    begun, waits = Event(), "print('begun')\nwhile not os.path.exists('go'): time.sleep(0.01)\nx += 1"
+    with ThreadPoolExecutor() as pool:
+        runs = pool.submit(attempt, lambda: sandbox.run_code("import os, time; " + waits, on_stdout=lambda _: begun.set()))
+        begun.wait()
+        sandbox.pause()
+        say("cut", runs.result(), state(sandbox), wakes(sandbox))
+    sandbox.files.write("go", "")
+    say("on", sandbox.run_code("x").text, wakes(sandbox))
     error = sandbox.run_code("print('out'); 1 / 0")
     say("error", error.error.name, error.logs.stdout[0].strip())
     sandbox.kill()

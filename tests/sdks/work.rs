@@ -63,7 +63,7 @@ async fn code_remembers_across_a_pause_whoever_runs_it() {
     let python = Installed::get(&KERNEL).await.python;
     let place = Place::with(&["--python", python.to_str().expect("text")]).await;
     let said = said_by_all("work", &["code"], &[place.plain(), place.over_tls()]).await;
-    assert_eq!(said, "x 2 1\nerror ZeroDivisionError out\n");
+    assert_eq!(said, "x 2 1\ncut error: not running paused 1\non 3 2\nerror ZeroDivisionError out\n");
 
     let sdk = Installed::get(&NEWEST).await;
     // Where Node finds the modules.
