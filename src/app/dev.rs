@@ -50,8 +50,8 @@ pub fn dev(options: &Options) -> anyhow::Result<()> {
             biased;
             // Who leaves before anything was ended leaves it to the sandboxes themselves.
             () = signals.told_twice() => {
-                let folder = folder.display();
-                tracing::warn!(%folder, "a second signal: leaving at once, and files of sandboxes where they are");
+                let folder = folder.exists().then(|| tracing::field::display(folder.display()));
+                tracing::warn!(folder, "a second signal: leaving at once, and what is not removed where it is");
             }
             () = playground.shutdown() => {}
         }

@@ -14,7 +14,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, NameConstraints, PublicKeyData as _,
 };
 
-use super::{own_folder::OwnFolder, random::random_name};
+use super::random::random_name;
 
 const DAY: Duration = Duration::from_hours(24);
 const AUTHORITY_DAYS: u32 = 3650;
@@ -45,7 +45,7 @@ impl Files {
             }
             None => create(domain)?,
         };
-        let place = kept.unwrap_or(folder.path());
+        let place = kept.unwrap_or(&folder.0);
         let place = fs::canonicalize(place)?;
         let (authority, bundle) = (place.join("ca.pem"), place.join("bundle.pem"));
         if kept.is_none() {
@@ -53,7 +53,7 @@ impl Files {
         }
         replace(&bundle, &with_those_of_the_machine(&text)?)?;
         let own = KeyPair::generate()?;
-        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("cert.key"));
+        let (certificate, key) = (folder.0.join("cert.pem"), folder.0.join("cert.key"));
         write(&key, &own.serialize_pem(), 0o600)?;
         write(&certificate, &names_of(domain)?.signed_by(&own, &issuer)?.pem(), 0o644)?;
         Ok(Self { certificate, key, authority, bundle, _folder: folder })
@@ -151,24 +151,20 @@ fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
     Ok(fs::rename(fresh, file)?)
 }
 
-/// One's own alone; gone when dropped. What a killed playground leaves there, until the next one starts, is a key that
-/// vouches for a name of this machine, to those who still trust an authority whose own key is gone.
-struct Folder(OwnFolder);
+/// One's own alone; gone when dropped. What a killed playground leaves there is a key that vouches for a name of
+/// this machine, to those who still trust an authority whose own key is gone.
+struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> anyhow::Result<Self> {
-        let folder = OwnFolder::new()?;
-        folder.make().with_context(|| folder.path().display().to_string())?;
-        Ok(Self(folder))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
+        let path = std::env::temp_dir().join(format!("client-proxy-tls-{}", random_name(12)?));
+        DirBuilder::new().mode(0o700).create(&path).with_context(|| path.display().to_string())?;
+        Ok(Self(path))
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.path());
+        let _ = fs::remove_dir_all(&self.0);
     }
 }

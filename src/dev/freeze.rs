@@ -92,7 +92,7 @@ pub(crate) fn let_end(process: Process, patience: Duration) {
     while process.is_alive() && Instant::now() < deadline {
         // Again and again: a freeze may be under way.
         signal(process, Signal::CONT);
-        pause(10 * ROUND);
+        pause(100 * ROUND);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Floor 3: the playground. E2B's control API in memory (`api`, `schema`), the rules of a sandbox's life
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset`, `remove` act; `proc_tree`, `sockets`, `usage` read `/proc`; `roots` are those of all
-//! trees, `own_folder` holds their files). `agent` is what runs inside a sandbox, `envd` what the SDKs talk to there,
-//! `interpreter` one application of it, `guard` keeps strangers' listeners away from the proxy, `domain` and
-//! `authority` are `--tls`, `banner` and `demo` are what people see.
+//! trees). `agent` is what runs inside a sandbox, `envd` what the SDKs talk to there, `interpreter` one application of
+//! it, `guard` keeps strangers' listeners away from the proxy, `domain` and `authority` are `--tls`, `banner` and `demo`
+//! are what people see.
 //!
 //! For development: loopback only, no isolation.
 
@@ -25,7 +25,6 @@ mod lifecycle;
 mod list;
 mod metrics;
 mod options;
-mod own_folder;
 mod proc_tree;
 mod process;
 mod random;
@@ -68,7 +67,7 @@ use crate::types::{SandboxId, Secret};
 /// It makes this process a subreaper, and at a sandbox's end takes for leftovers of it, and kills, children of
 /// this process in sessions (setsid(2)) of their own, unless they or those sessions were below it when the playground
 /// started (a second one, while the first has sandboxes, looks at nothing anew). Dropped, it ends as well, in the
-/// background: as long as this process lives, sandboxes' files are removed, too.
+/// background, and the files of what lives then are removed, too; those that were being removed already may stay.
 pub struct Playground {
     api: Arc<Api>,
     api_addr: SocketAddr,
@@ -97,7 +96,6 @@ impl Playground {
             .with_context(|| format!("the control API cannot listen on {}", wanted.api))?;
         let api_addr = listener.local_addr()?;
         let listener = listener.tap_io(without_delay);
-        own_folder::sweep();
         ROOTS.remember_strangers();
         // What a sandbox leaves behind when its root is killed comes to this process, which ends it.
         set_child_subreaper(Some(getpid()))?;
@@ -199,7 +197,7 @@ drain_timeout = "2s"
     }
 
     /// Ends every sandbox; returns when no process and no file of any is left, half an hour later at most. Should that
-    /// be dropped, what is left ends in the background, as with a playground that is dropped.
+    /// be dropped, what lives ends in the background, as with a playground that is dropped.
     pub async fn shutdown(self) {
         self.server.abort();
         self.api.sandboxes.close().await;

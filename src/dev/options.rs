@@ -93,6 +93,10 @@ pub struct Options {
     #[arg(long, value_name = "DURATION", default_value = "2s", hide = true, value_parser = duration)]
     pub command_wait: Duration,
 
+    /// How long the removal of an ended sandbox's files takes at least
+    #[arg(long, value_name = "DURATION", default_value = "0s", hide = true, value_parser = duration)]
+    pub remove_delay: Duration,
+
     /// The program that runs inside sandboxes [default: this one]
     #[arg(long, value_name = "PATH", hide = true)]
     pub agent_program: Option<PathBuf>,

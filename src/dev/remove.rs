@@ -16,33 +16,40 @@ use rustix::{
     path::Arg,
 };
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, oneshot},
     task::spawn_blocking,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::task::TaskTracker;
 
 /// The longest that anybody removes one folder: programs may fill it as fast as it is emptied. (On disks, tens of
 /// thousands of folders take minutes.)
-const LONGEST: Duration = Duration::from_mins(15);
+pub(crate) const LONGEST: Duration = Duration::from_mins(15);
 
 /// Removals at once; the threads that may block are for others, too.
 const AT_ONCE: usize = 4;
+/// Folders that are not removed yet, before whoever brings another one waits: sandboxes may be made, filled and ended
+/// faster than that is removed.
+const BEHIND: usize = 64;
 
 /// Takes folders away at once, and removes them behind.
 #[derive(Clone)]
 pub(crate) struct Remover {
+    /// How long each removal takes at least.
+    delay: Duration,
     behind: TaskTracker,
+    places: Arc<Semaphore>,
     room: Arc<Semaphore>,
 }
 
 impl Remover {
-    pub(crate) fn new() -> Self {
-        Self { behind: TaskTracker::new(), room: Arc::new(Semaphore::new(AT_ONCE)) }
+    pub(crate) fn new(delay: Duration) -> Self {
+        let [places, room] = [BEHIND, AT_ONCE].map(|many| Arc::new(Semaphore::new(many)));
+        Self { delay, behind: TaskTracker::new(), places, room }
     }
 
-    /// Returns when it has another name, which nobody knows. (Beside it: into another folder, only who may write to it
-    /// can move it.)
+    /// Returns when it has another name, which nobody knows, and not too many are behind. (Beside it: into another
+    /// folder, only who may write to it can move it.)
     pub(crate) async fn discard(&self, folder: PathBuf) {
         let away = folder.with_file_name(format!(".removed-{:016x}", fastrand::u64(..)));
         let folder = match tokio::fs::rename(&folder, &away).await {
@@ -50,11 +57,22 @@ impl Remover {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(_) => folder,
         };
-        let room = self.room.clone();
+        let Self { delay, places, room, .. } = self.clone();
+        let (go, may_go) = oneshot::channel();
+        // It is removed also where its bringer leaves.
         self.behind.spawn(async move {
-            let _place = room.acquire().await;
+            let _place = places.acquire().await;
+            let _ = go.send(());
+            let _room = room.acquire().await;
+            sleep(delay).await;
             clear(folder).await;
         });
+        let _ = may_go.await;
+    }
+
+    /// From now on nobody waits for a place.
+    pub(crate) fn hold_up_nobody(&self) {
+        self.places.close();
     }
 
     /// Waits until all of them are removed, not for ever.
@@ -219,7 +237,7 @@ mod tests {
         os::unix::fs::{PermissionsExt as _, symlink},
     };
 
-    use rustix::fs::mkdirat;
+    use rustix::fs::{RenameFlags, mkdirat, renameat_with};
 
     use super::*;
 
@@ -262,28 +280,53 @@ mod tests {
     #[test]
     fn a_folder_that_takes_the_place_of_one_that_is_moved_away_goes_as_well() {
         let place = tempfile::tempdir().expect("a folder");
-        let (full, moved) = (place.path().join("full"), place.path().join("moved"));
+        let (full, next) = (place.path().join("full"), place.path().join("next"));
         let above = open(place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).expect("a folder");
         let changed = || fs::metadata(&full).and_then(|facts| facts.modified()).ok();
-        let mut is_exchanged = false;
-        while !is_exchanged {
-            for number in 0..1000 {
+        // As large as it takes to come amid the first pass.
+        let is_amid = (0..6).any(|round| {
+            for number in 0..1000 << round {
                 fs::create_dir_all(full.join(number.to_string())).expect("made");
             }
+            fs::create_dir_all(next.join("x")).expect("made");
             let before = changed();
-            is_exchanged = std::thread::scope(|scope| {
+            let is_exchanged = std::thread::scope(|scope| {
                 let exchange = scope.spawn(|| {
                     while changed() == before {}
-                    // Amid the first pass, or too late.
-                    let moved = fs::rename(&full, &moved).is_ok();
-                    moved && fs::create_dir_all(full.join("x")).is_ok()
+                    // There is no moment without a folder of that name, unless it is too late.
+                    renameat_with(&above, "full", &above, "next", RenameFlags::EXCHANGE).is_ok()
                 });
-                let end = Instant::now() + Duration::from_secs(20);
-                remove_until(&above, Path::new("full"), end).expect("removed");
+                remove_until(&above, Path::new("full"), Instant::now() + Duration::from_mins(1)).expect("removed");
                 exchange.join().expect("no panic")
             });
-            let _ = fs::remove_dir_all(&moved);
-            assert!(!is_exchanged || !full.exists());
+            assert!(!full.exists());
+            fs::remove_dir_all(&next).expect("removed");
+            is_exchanged
+        });
+        assert!(is_amid, "too late each time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_brings_a_folder_waits_where_many_are_behind_but_not_at_the_end() {
+        let place = tempfile::tempdir().expect("a folder");
+        let remover = Remover::new(Duration::ZERO);
+        let discard = async || {
+            let full = place.path().join("full");
+            fs::create_dir(&full).expect("made");
+            // That of the clock, which stands while anything is done.
+            timeout(Duration::from_hours(1), remover.discard(full)).await.is_ok()
+        };
+        let held = remover.room.acquire_many(4).await.expect("room");
+        for number in 0..BEHIND {
+            assert!(discard().await, "{number}");
+        }
+        assert!(!discard().await, "one too many");
+        drop(held);
+        assert!(discard().await, "there is a place again");
+        let _held = remover.room.acquire_many(4).await.expect("room");
+        remover.hold_up_nobody();
+        for _ in 0..=BEHIND {
+            assert!(discard().await);
         }
     }
 

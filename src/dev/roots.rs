@@ -16,11 +16,12 @@ use tokio::time::Instant;
 use super::{
     freeze::{self, MARK},
     proc_tree::{self, Process},
+    remove,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What an agent has for the end of its sandbox, files and all, when nobody waits for that.
-const GRACE: Duration = Duration::from_mins(1);
+const GRACE: Duration = remove::LONGEST.saturating_add(Duration::from_mins(1));
 
 /// Those of every playground of this process.
 pub(crate) static ROOTS: Roots = Roots::new();
@@ -148,9 +149,11 @@ impl Root {
 impl Drop for Root {
     fn drop(&mut self) {
         let (roots, process) = (self.roots, self.process);
-        if let Some(child) = self.child.take() {
+        if let Some(mut child) = self.child.take() {
             // Its files are nobody else's to remove.
             self.lifeline = None;
+            // The same, where nobody has taken it: it waits for its order still.
+            child.stdin = None;
             // Not one of the runtime's, which may be ending.
             let _ = thread::Builder::new().spawn(move || {
                 freeze::let_end(process, GRACE);
@@ -180,6 +183,9 @@ mod tests {
     use std::{io::Write as _, process::Stdio};
 
     use super::*;
+
+    /// The end of a root is that of all orphans of this process, another test's, too.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     /// Ended when dropped.
     struct Helper(Child);
@@ -216,6 +222,7 @@ mod tests {
 
     #[test]
     fn what_was_there_before_the_sandboxes_is_no_orphan_whatever_its_session_becomes() {
+        let _alone = ALONE.lock();
         let roots = Roots::new();
         let mut before = Helper::start();
         roots.remember_strangers();
@@ -231,5 +238,17 @@ mod tests {
         roots.known().roots.clear();
         roots.remember_strangers();
         assert!(!roots.orphans().contains(&later.0));
+    }
+    #[test]
+    fn a_root_that_is_dropped_before_it_has_its_order_ends_at_once() {
+        static OWN: Roots = Roots::new();
+        let _alone = ALONE.lock();
+        let mut command = Command::new("cat");
+        drop(OWN.start(command.stdin(Stdio::piped()).stdout(Stdio::piped())).expect("started"));
+        let end = Instant::now() + Duration::from_secs(30);
+        while !OWN.known().roots.is_empty() {
+            assert!(Instant::now() < end, "it reads still");
+            thread::yield_now();
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     net::Ipv4Addr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -19,7 +19,6 @@ use super::{
     interpreter::{self, python::Python},
     lifecycle::Policy,
     options::{BUILT_IN, Options, Template},
-    own_folder::OwnFolder,
     process::{Spawner, StartError, Tree},
     random::random_name,
     remove::{self, Remover},
@@ -49,7 +48,7 @@ pub(crate) struct Ground {
     domain: Option<String>,
     spawner: Spawner,
     next_address: AtomicU32,
-    folder: OwnFolder,
+    folder: PathBuf,
     pub(crate) remover: Remover,
 }
 
@@ -58,6 +57,7 @@ impl Ground {
         let resume_delay =
             options.resume_delay.unwrap_or(if options.demo { Duration::from_millis(300) } else { Duration::ZERO });
         let team_limit = options.team_limit.unwrap_or(Semaphore::MAX_PERMITS);
+        let folder = std::env::temp_dir().join(format!("client-proxy-dev-{}", random_name(12)?));
         let program = options.agent_program.clone().unwrap_or_else(agent::program);
         Ok(Self {
             pause_delay: options.pause_delay.unwrap_or_default(),
@@ -72,8 +72,8 @@ impl Ground {
             domain: options.addresses().tls.map(|_| options.domain.clone()),
             spawner: Spawner::new(program, options.command_wait)?,
             next_address: AtomicU32::new(fastrand::u32(0..ADDRESSES)),
-            folder: OwnFolder::new()?,
-            remover: Remover::new(),
+            folder,
+            remover: Remover::new(options.remove_delay),
         })
     }
 
@@ -115,14 +115,13 @@ impl Ground {
 
     /// Where all their files are.
     pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
+        &self.folder
     }
 
     /// Starts the processes of a sandbox at the next free address.
     pub(crate) async fn start(&self, facts: &Facts) -> Result<Tree, StartError> {
         let application = self.application(&facts.template).await?;
         // Made with the first sandbox, so that nothing is left where there was none.
-        self.folder.make()?;
         for folder in ["home/user", "tmp"] {
             tokio::fs::DirBuilder::new().recursive(true).mode(0o700).create(facts.folder.join(folder)).await?;
         }
@@ -272,6 +271,7 @@ impl Sandboxes {
     /// Ends all sandboxes, and those that are being created; returns when nothing is left.
     pub(crate) async fn close(&self) {
         self.known().closed = true;
+        self.ground.remover.hold_up_nobody();
         let ends: Vec<_> =
             self.list().into_iter().map(|sandbox| tokio::spawn(async move { sandbox.end_and_clear().await })).collect();
         for end in ends {

@@ -306,7 +306,8 @@ fn the_playground_listens_on_loopback_whatever_the_environment_says() {
 #[cfg(feature = "dev")]
 #[test]
 fn durations_of_the_playground_have_an_end() {
-    for option in ["--retention", "--pause-delay", "--resume-delay", "--transition-wait", "--command-wait"] {
+    let delays = ["--pause-delay", "--resume-delay", "--remove-delay"];
+    for option in ["--retention", "--transition-wait", "--command-wait"].into_iter().chain(delays) {
         let output = program().args(["dev", option, "100000000000years"]).output().expect("the program");
         let told = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(2), "{told}");

@@ -1,15 +1,9 @@
-//! Files are removed behind what ends a sandbox, and what a playground had to leave goes with the next one.
+//! Files are removed behind what ends a sandbox.
 
 use std::{
     fs::{self, File},
-    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -22,48 +16,6 @@ use crate::playground_support::{
     program::{Program, command},
     until,
 };
-
-/// A folder that is filled faster than it is emptied, wherever it is moved: its removal does not end. Until this is
-/// dropped.
-struct Filling {
-    over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Filling {
-    fn of(folder: &Path) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let begin = |number: usize| {
-            let (over, held) = (over.clone(), File::open(folder).expect("a folder"));
-            let by_handle = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
-            // Some ten thousand to begin with.
-            for file in 0..6000 {
-                fs::write(by_handle.join(format!("{number}-{file}")), "").expect("written");
-            }
-            thread::spawn(move || {
-                for file in (0..6000).cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
-                    // Whether it is there yet or not.
-                    let _ = File::create(by_handle.join(format!("{number}-{file}")));
-                }
-                drop(held);
-            })
-        };
-        let threads = (0..3).map(begin).collect();
-        Self { over, threads }
-    }
-}
-
-impl Drop for Filling {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        self.threads.drain(..).for_each(|thread| thread.join().expect("no panic"));
-    }
-}
-
-/// In memory, where files are made and removed fast.
-fn place() -> TempDir {
-    TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).expect("a folder")
-}
 
 async fn start_in(place: &TempDir, arguments: &[&str]) -> Program {
     let mut command = command(arguments);
@@ -90,62 +42,55 @@ async fn kill(sandbox: &Sandbox) {
     assert_eq!(killed.expect("an answer, whatever there is to remove").status, 204);
 }
 
+fn log_in(place: &TempDir) -> String {
+    fs::read_to_string(place.path().join("log")).expect("a log")
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sandbox_is_gone_before_its_files_are_and_nobody_finds_them() {
-    let place = place();
-    let program = start_in(&place, &[]).await;
+async fn a_sandbox_is_gone_before_its_files_are_and_a_second_signal_does_not_wait_for_them() {
+    let place = tempfile::tempdir().expect("a folder");
+    let mut program = start_in(&place, &["--remove-delay", "1h"]).await;
+    let api = program.address("control API");
     let sandbox = program.api().sleeper("base").await;
     let above = folder_above(&sandbox, &place);
-    let filling = Filling::of(&above.join(&sandbox.id));
     kill(&sandbox).await;
-    let left = names_in(&above);
+    let (left, detail) = (names_in(&above), sandbox.detail().await);
+    program.signal(Signal::INT);
+    until("it is ending", async || TcpStream::connect(api).await.is_err()).await;
+    let waits = program.child().try_wait().expect("one's own child").is_none();
+    program.signal(Signal::INT);
+    until("it ends", async || program.child().try_wait().expect("one's own child").is_some()).await;
+    assert_eq!(program.child().wait().expect("ended").code(), Some(0));
+    assert!(waits, "the first signal waits");
     assert!(left.len() == 1 && !left[0].contains(&sandbox.id), "{left:?}");
-    assert!(!names_in(&above.join(&left[0])).is_empty(), "the removal goes on");
-    assert_eq!(sandbox.detail().await.told(), (404, "killed"));
-    drop(filling);
+    assert_eq!(detail.told(), (404, "killed"));
+    assert!(above.join(&left[0]).join("home/user").exists(), "what is not removed is left");
+    let log = log_in(&place);
+    let told = log.lines().any(|line| line.contains("second signal") && line.contains(&above.display().to_string()));
+    assert!(told, "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_of_an_ended_sandbox_go_while_the_playground_lives_and_its_folder_with_it() {
+    let place = tempfile::tempdir().expect("a folder");
+    let program = start_in(&place, &["--remove-delay", "1ms"]).await;
+    let sandbox = program.api().sleeper("base").await;
+    let above = folder_above(&sandbox, &place);
+    kill(&sandbox).await;
     until("they are removed", async || names_in(&above).is_empty()).await;
     program.end().await;
     assert_eq!(names_in(place.path()), ["log"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_waits_for_no_removal_and_the_next_playground_does_the_rest() {
-    let place = place();
+async fn a_second_signal_names_no_folder_where_there_was_no_sandbox() {
+    let place = tempfile::tempdir().expect("a folder");
     let mut program = start_in(&place, &[]).await;
-    let api = program.address("control API");
-    let sandbox = program.api().sleeper("base").await;
-    let above = folder_above(&sandbox, &place);
-    let filling = Filling::of(&above.join(&sandbox.id));
-    kill(&sandbox).await;
-    program.signal(Signal::INT);
-    until("it is ending", async || TcpStream::connect(api).await.is_err()).await;
-    assert!(program.child().try_wait().expect("one's own child").is_none(), "the first waits");
-    program.signal(Signal::INT);
+    // Both are there when it goes on.
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        program.signal(signal);
+    }
     until("it ends", async || program.child().try_wait().expect("one's own child").is_some()).await;
-    assert_eq!(program.child().wait().expect("ended").code(), Some(0));
-    assert_eq!(names_in(&above).len(), 1, "what it was at is left");
-    let log = fs::read_to_string(place.path().join("log")).expect("a log");
-    let told = log.lines().any(|line| line.contains("second signal") && line.contains(&above.display().to_string()));
-    assert!(told, "{log}");
-    drop(filling);
-    let next = start_in(&place, &[]).await;
-    until("it is removed", async || !above.exists()).await;
-    next.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_certificate_of_a_killed_playground_goes_with_the_next_one_and_no_other() {
-    let place = place();
-    let tls = ["--tls", "127.0.0.1:0"];
-    let (mut killed, lives) = (start_in(&place, &tls).await, start_in(&place, &tls).await);
-    killed.child().kill().and_then(|()| killed.child().wait()).expect("killed");
-    let folder = |program: &Program| program.file("SSL_CERT_FILE").parent().expect("a folder").to_owned();
-    assert!(folder(&killed).exists());
-    let next = start_in(&place, &[]).await;
-    until("it is removed", async || !folder(&killed).exists()).await;
-    next.end().await;
-    let told = lives.domain().send("GET", "api", "/health", serde_json::Value::Null, &[]).await;
-    assert_eq!((told.status.as_u16(), folder(&lives).exists()), (200, true));
-    lives.end().await;
-    assert_eq!(names_in(place.path()), ["log"]);
+    let log = log_in(&place);
+    assert!(log.contains("second signal") && !log.contains("client-proxy-dev-"), "{log}");
 }
