@@ -15,6 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
+use futures_util::future::join_all;
 use serde_json::json;
 
 use super::{
@@ -62,9 +63,7 @@ impl Api {
     /// The newest first.
     pub(super) async fn all(&self) -> Vec<Arc<Sandbox>> {
         let all = self.sandboxes.list();
-        for sandbox in &all {
-            sandbox.settled().await;
-        }
+        join_all(all.iter().map(|sandbox| sandbox.settled())).await;
         all
     }
 }

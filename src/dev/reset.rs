@@ -2,10 +2,15 @@
 //! told at once, by a reset, instead of waiting for a sleeper. But for requests of which it has read nothing:
 //! they are answered after the wake.
 
-use std::{io, net::IpAddr};
+use std::{io, net::IpAddr, os::fd::AsFd};
 
 use rustix::{
-    net::{RecvFlags, connect_unspec, recv},
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{
+        RecvFlags, connect_unspec, recv,
+        sockopt::{set_socket_keepalive, socket_error, socket_keepalive},
+    },
     process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open},
 };
 
@@ -49,8 +54,7 @@ pub(crate) fn reset_connections(root: Process, ip: IpAddr) -> usize {
     count
 }
 
-/// Works on a duplicate of the descriptor, so that the stopped process need not take part: leaving the
-/// peer (`connect` to no address) sends the reset (connect(2), `AF_UNSPEC`). Tells whether it did so.
+/// Works on a duplicate of the descriptor, so that the stopped process need not take part. Tells whether it did so.
 fn reset(holder: Held) -> io::Result<bool> {
     let pid = Pid::from_raw(holder.pid).ok_or(io::ErrorKind::InvalidInput)?;
     let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -61,8 +65,29 @@ fn reset(holder: Held) -> io::Result<bool> {
     if begins_a_request(&ahead[..waiting]) {
         return Ok(false);
     }
-    connect_unspec(socket)?;
+    cut(&socket)?;
     Ok(true)
+}
+
+/// Leaving the peer (`connect` to no address) sends the reset (connect(2), `AF_UNSPEC`). One that has ended its side
+/// is sent it as well, for it may wait for an answer; but that it had done so is nowhere to be seen afterwards. So it
+/// is noted, by an option of the socket that means nothing once this is over.
+pub(super) fn cut(socket: impl AsFd) -> io::Result<()> {
+    let mut ended = [PollFd::new(&socket, PollFlags::RDHUP)];
+    if poll(&mut ended, Some(&Timespec::default()))? > 0 {
+        set_socket_keepalive(&socket, true)?;
+    }
+    connect_unspec(&socket)?;
+    Ok(())
+}
+
+/// Whether a pause has cut this off while its other end was there: it is connected to nobody then, while one that the
+/// other end has left was read to its end. (Either may tell of a reset before, once.)
+pub(super) fn was_cut(socket: impl AsFd) -> bool {
+    let _ = socket_error(&socket);
+    let read = recv(&socket, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    let had_left = socket_keepalive(&socket).unwrap_or(false);
+    read.is_err_and(|error| error == Errno::NOTCONN) && !had_left
 }
 
 /// Request lines that are longer are not looked for.

@@ -1,6 +1,7 @@
 //! One sandbox: its facts, its life (`lifecycle.rs` decides) and its processes (`process.rs` acts).
 //! Work that has begun goes on when its caller leaves.
 
+mod cut;
 mod transitions;
 
 use std::{
@@ -18,6 +19,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use self::cut::Cut;
 use super::{
     clock::micros,
     freeze::Frozen,
@@ -82,6 +84,7 @@ pub(crate) struct Sandbox {
     state: Mutex<State>,
     /// Rings at every change of phase.
     changed: watch::Sender<()>,
+    cut: Cut,
     /// Held by whoever acts on the processes; `None` when there are none.
     tree: tokio::sync::Mutex<Option<Tree>>,
     remover: Remover,
@@ -96,8 +99,6 @@ struct State {
     root: Option<Process>,
     ip: Ipv4Addr,
     frozen: Frozen,
-    /// It is losing its connections, the last step of a pause.
-    cutting: bool,
     wakes: u64,
     wake_calls: Vec<WakeCall>,
 }
@@ -134,7 +135,6 @@ impl Sandbox {
             root: Some(tree.root()),
             ip: tree.ip(),
             frozen: Frozen::default(),
-            cutting: false,
             wakes: 0,
             wake_calls: Vec::new(),
         };
@@ -142,6 +142,7 @@ impl Sandbox {
             facts,
             state: Mutex::new(state),
             changed: watch::Sender::new(()),
+            cut: Cut::new(),
             tree: tokio::sync::Mutex::new(Some(tree)),
             remover,
         }
@@ -152,13 +153,11 @@ impl Sandbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a pause that has begun to cut connections can be told of. To be waited for before it is told how the
-    /// sandbox stands: whoever lost a connection hears that it sleeps, and whoever hears that has lost them all.
+    /// Waits until a pause that has begun to cut connections can be told of, a second at most. To be waited for before
+    /// it is told how the sandbox stands: whoever lost a connection hears that it sleeps, and whoever hears that has
+    /// lost them all.
     pub(crate) async fn settled(&self) {
-        let mut changes = self.changed.subscribe();
-        while self.state().cutting {
-            let _ = changes.changed().await;
-        }
+        self.cut.over().await;
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

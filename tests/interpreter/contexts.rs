@@ -1,8 +1,12 @@
 //! Contexts: each with variables and a folder of its own.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::{playground_support::until, stage::Stage};
+use crate::{
+    playground_support::{state_of, until},
+    stage::{Execution, Stage},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn contexts_share_nothing_but_the_sandbox() {
@@ -61,21 +65,22 @@ async fn a_kernel_that_ends_is_told_and_another_takes_its_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn code_that_exits_ends_its_own_kernel_and_no_later_one() {
     let stage = Stage::set().await;
-    let interpreter = stage.interpreter().await;
+    let (interpreter, patient) =
+        (stage.interpreter().await, stage.interpreter_with(json!({ "CLIENT_PROXY_EXIT_MAX": "600" })).await);
     let told = "import atexit\natexit.register(lambda: open('told', 'w').close())";
     for exit in ["exit()", "quit()", "exit(); 1 / 0", "exit(); get_ipython().exit_now = False"] {
-        interpreter.run(&format!("{told}\nx = 1")).await;
-        let mut exits = interpreter.start(&json!({ "code": format!("print('last'); {exit}") })).await;
+        patient.run(&format!("{told}\nx = 1")).await;
+        let mut exits = patient.start(&json!({ "code": format!("print('last'); {exit}") })).await;
         // It waits already.
-        let mut waiting = interpreter.start(&json!({ "code": "x" })).await;
+        let mut waiting = patient.start(&json!({ "code": "x" })).await;
         assert_eq!(exits.until("stdout").await["text"], "last\n");
         if exit.ends_with("1 / 0") {
             assert_eq!(exits.until("error").await["name"], "ZeroDivisionError");
         }
         assert_eq!(exits.next().await.expect("an event")["type"], "end_of_execution");
         assert_eq!(waiting.until("error").await["name"], "NameError");
-        assert_eq!(interpreter.run("import os, time; time.sleep(1); x = 2; os.remove('told')").await.0.len(), 1);
-        assert_eq!(interpreter.run("x").await.text(), "2");
+        assert_eq!(patient.run("import os, time; time.sleep(1); x = 2; os.remove('told')").await.0.len(), 1);
+        assert_eq!(patient.run("x").await.text(), "2");
     }
     let own = json!({ "code": "exit()", "env_vars": { "A": "a" } });
     assert_eq!(interpreter.execute(own).await.0.len(), 1);
@@ -87,6 +92,34 @@ async fn code_that_exits_ends_its_own_kernel_and_no_later_one() {
     interpreter.run("x = 3").await;
     assert_eq!(interpreter.run("exit(True)").await.0.len(), 1, "which keeps the kernel");
     assert_eq!(interpreter.run("import time; time.sleep(1); x").await.text(), "3");
+}
+
+/// As on a machine so busy that the kernel has ended before anybody has read its last words.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_kernel_said_before_it_ended_is_told() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let code = "import os, time\nprint('on')\nwhile not os.path.exists('go'): time.sleep(0.01)\n\
+                print('x' * 10_000)\nfor line in range(100): print('last', flush=True)\nexit()";
+    let mut exits = interpreter.start(&json!({ "code": code })).await;
+    assert_eq!(exits.until("stdout").await["text"], "on\n");
+    // After the agent and the interpreter.
+    let processes = interpreter.sandbox.processes().await;
+    let (driver, kernel) = (processes[2].0, processes[3].0);
+    let send = |signal| kill_process(Pid::from_raw(driver).expect("a pid"), signal).expect("it lives");
+    send(Signal::STOP);
+    interpreter.put("go", "").await;
+    until("the kernel has ended", async || matches!(state_of(kernel), None | Some('Z'))).await;
+    send(Signal::CONT);
+    let mut rest = Vec::new();
+    while let Some(event) = exits.next().await {
+        rest.push(event);
+    }
+    assert_eq!(rest.pop().expect("an end"), json!({ "type": "end_of_execution" }));
+    let rest = Execution(rest);
+    assert!(rest.all("error").is_empty(), "{rest:?}");
+    assert_eq!(rest.printed("stdout").len(), 10_001 + 100 * "last\n".len());
+    assert_eq!(interpreter.run("1").await.text(), "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! Kernels belong to their sandbox: they sleep with it, and end with it.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -8,7 +9,7 @@ use tokio::{
 
 use crate::{
     playground_support::{processes_with, state_of, until},
-    stage::Stage,
+    stage::{Interpreter, Stage},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,10 +82,8 @@ async fn code_that_runs_at_a_pause_goes_on_after_the_wake() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn code_whose_client_left_just_before_a_pause_does_not_go_on() {
-    let stage = Stage::set().await;
-    let interpreter = stage.interpreter().await;
+/// A client whose code runs, for ever.
+async fn endless(interpreter: &Interpreter) -> TcpStream {
     let code = json!({ "code": "print('on')\nwhile True: pass" }).to_string();
     let (ip, token) = (interpreter.sandbox.ip, &interpreter.sandbox.token);
     let mut socket = TcpStream::connect((ip, 49999)).await.expect("connected");
@@ -98,11 +97,30 @@ async fn code_whose_client_left_just_before_a_pause_does_not_go_on() {
     while !String::from_utf8_lossy(&said).contains("on\\n") {
         assert_ne!(socket.read_buf(&mut said).await.expect("some of an answer"), 0);
     }
+    socket
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_whose_client_left_just_before_a_pause_does_not_go_on() {
+    let stage = Stage::set().await;
+    let interpreter = stage.interpreter().await;
+    let mut socket = endless(&interpreter).await;
     socket.shutdown().await.expect("left");
     // It has noticed.
-    let _ = socket.read_to_end(&mut said).await;
+    let _ = socket.read_to_end(&mut Vec::new()).await;
     assert_eq!(interpreter.sandbox.post("pause").await.status, 204);
     assert_eq!(interpreter.sandbox.wake().await.status, 201);
+    assert_eq!(interpreter.run("1").await.text(), "1");
+
+    // It has no time to notice.
+    let mut socket = endless(&interpreter).await;
+    let pid = Pid::from_raw(interpreter.sandbox.processes().await[1].0).expect("the interpreter, after the agent");
+    kill_process(pid, Signal::STOP).expect("it lives");
+    socket.shutdown().await.expect("left");
+    assert_eq!(interpreter.sandbox.post("pause").await.status, 204);
+    socket.read_to_end(&mut Vec::new()).await.expect_err("a reset: it may have waited for an answer");
+    assert_eq!(interpreter.sandbox.wake().await.status, 201);
+    kill_process(pid, Signal::CONT).expect("it lives");
     assert_eq!(interpreter.run("1").await.text(), "1");
 }
 

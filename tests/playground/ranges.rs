@@ -1,5 +1,10 @@
 //! Parts of files, and files that the caller has already (RFC 9110 §13 and §14), as browsers ask for them.
 
+use std::{
+    fs::File,
+    time::{Duration, SystemTime},
+};
+
 use reqwest::Response;
 
 use crate::{
@@ -10,7 +15,11 @@ use crate::{
 const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 
 async fn get(house: &House, sandbox: &Sandbox, fields: &[(&str, &str)]) -> Response {
-    let mut request = house.envd(sandbox, "GET", "/files?path=film");
+    ask(house, sandbox, "GET", fields).await
+}
+
+async fn ask(house: &House, sandbox: &Sandbox, method: &str, fields: &[(&str, &str)]) -> Response {
+    let mut request = house.envd(sandbox, method, "/files?path=film");
     for (name, value) in fields {
         request = request.header(*name, *value);
     }
@@ -54,6 +63,8 @@ async fn a_part_of_a_file_is_that_part_and_what_is_no_part_is_all_or_none() {
         assert_eq!((field(&answer, "accept-ranges"), field(&answer, "content-range")), ("bytes", ""));
         assert_eq!(told(answer).await, (200, film.clone()), "{fields:?}");
     }
+    let answer = ask(&house, &sandbox, "HEAD", &[("range", "bytes=0-1")]).await;
+    assert_eq!((field(&answer, "content-length"), answer.status().as_u16()), ("200000", 200), "only for GET");
     house.end().await;
 }
 
@@ -62,6 +73,8 @@ async fn a_file_that_the_caller_has_is_not_sent_again() {
     let house = House::start().await;
     let sandbox = house.ground.api.sleeper("base").await;
     house.put(&sandbox, "film", "0123456789").await;
+    let resumed = [("range", "bytes=8-"), ("if-unmodified-since", OLD)];
+    assert_eq!(told(get(&house, &sandbox, &resumed).await).await.0, 412, "written just now");
     // Not within the second of its change.
     until("its time can be told", async || !field(&get(&house, &sandbox, &[]).await, "last-modified").is_empty()).await;
     let answer = get(&house, &sandbox, &[]).await;
@@ -79,5 +92,8 @@ async fn a_file_that_the_caller_has_is_not_sent_again() {
     for fields in [("if-unmodified-since", OLD), ("if-match", "\"tag\"")] {
         assert_eq!(told(get(&house, &sandbox, &[fields]).await).await.0, 412, "{fields:?}");
     }
+    let file = File::options().write(true).open(sandbox.folder().join("home/user/film")).expect("it is there");
+    file.set_modified(SystemTime::now() + Duration::from_hours(24)).expect("a time ahead");
+    assert_eq!(told(get(&house, &sandbox, &[("if-unmodified-since", &time)]).await).await.0, 412, "a time ahead");
     house.end().await;
 }

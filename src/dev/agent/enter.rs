@@ -222,22 +222,29 @@ fn show_held(path: &Path, held: &OwnedFd) -> io::Result<()> {
     fs::create_dir_all(path)?;
     let path = fs::canonicalize(path)?;
     mount_bind_recursive(format!("/proc/self/fd/{}", held.as_raw_fd()), &path)?;
-    // What is mounted in it has flags of its own.
-    let shown = make_read_only(&path).and_then(|()| {
-        mounts_below(&path)?.iter().try_for_each(|below| match make_read_only(below) {
-            // One that lies under a later one: no path leads to it.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL) => Ok(()),
-            made => made,
-        })
-    });
-    Ok(shown.inspect_err(|_| {
+    let made = make_all_read_only(&path);
+    if made.is_err() {
         let _ = unmount(&path, UnmountFlags::DETACH);
-    })?)
+    }
+    made
+}
+
+/// What is mounted in it has flags of its own.
+fn make_all_read_only(folder: &Path) -> io::Result<()> {
+    make_read_only(folder)?;
+    for below in mounts_below(folder)? {
+        match make_read_only(&below) {
+            // One that lies under a later one: no path leads to it.
+            Ok(()) | Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// As this process sees them (`proc_pid_mountinfo(5)`).
-fn mounts_below(folder: &Path) -> Result<Vec<PathBuf>, Errno> {
-    let table = fs::read("/proc/self/mountinfo").map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let table = fs::read("/proc/self/mountinfo")?;
     let points = table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
     let points = points.map(|point| PathBuf::from(OsString::from_vec(unescaped(point))));
     Ok(points.filter(|point| point.starts_with(folder) && point != folder).collect())

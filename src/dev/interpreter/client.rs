@@ -6,11 +6,9 @@ use std::{
 };
 
 use axum::{extract::connect_info::Connected, serve::IncomingStream};
-use rustix::{
-    io::Errno,
-    net::{RecvFlags, recv, sockopt::socket_error},
-};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::dev::reset;
 
 /// Our end of its connection, if a descriptor was to be had.
 #[derive(Clone, Debug)]
@@ -29,19 +27,14 @@ impl Client {
         Self(stream.as_fd().try_clone_to_owned().ok().map(Arc::new))
     }
 
-    /// Whether the sandbox's pause has cut it off (`dev/reset`): its socket is connected to nobody then, while one that
-    /// the other end has left was read to its end. (Either may tell of a reset before, once.)
+    /// Whether the sandbox's pause has cut it off, and it had not left before.
     pub(super) fn was_cut(&self) -> bool {
-        self.0.as_ref().is_some_and(|socket| {
-            let _ = socket_error(socket);
-            recv(socket, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT).is_err_and(|error| error == Errno::NOTCONN)
-        })
+        self.0.as_ref().is_some_and(reset::was_cut)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::connect_unspec;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -71,10 +64,18 @@ mod tests {
         inner.read(&mut [0]).await.expect_err("a reset");
         assert!(!client.was_cut());
 
+        // Its end is not read.
+        let (mut outer, inner) = connection().await;
+        let client = Client::at(&inner);
+        outer.shutdown().await.expect("left");
+        reset::cut(&inner).expect("reset");
+        assert!(!client.was_cut());
+        outer.read(&mut [0]).await.expect_err("a reset: it may have waited for an answer");
+
         for noticed in ["not", "read", "written"] {
             let (_outer, mut inner) = connection().await;
             let client = Client::at(&inner);
-            connect_unspec(&inner).expect("reset");
+            reset::cut(&inner).expect("reset");
             match noticed {
                 "read" => _ = inner.read(&mut [0]).await.expect_err("a reset"),
                 "written" => _ = inner.write(b"x").await.expect_err("a reset"),

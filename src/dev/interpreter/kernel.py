@@ -1,6 +1,7 @@
 """One ipykernel: its process, the connection to it, and the code that it runs."""
 
 import asyncio
+import contextlib
 import ctypes
 import itertools
 import json
@@ -26,7 +27,7 @@ INTERRUPT_AGAIN = 5
 # Seconds after which a kernel that has replied is asked again whether it has said all.
 ASK_AGAIN = 5
 # Seconds, of those in which this process runs, that a kernel has to end by itself when its code has asked for that.
-EXIT_MAX = 5
+EXIT_MAX = int(os.environ.get("CLIENT_PROXY_EXIT_MAX", 5))
 
 # What the SDKs call the types of data that Jupyter knows.
 NAMES = {
@@ -58,7 +59,6 @@ TELL_EXIT = """(lambda shell, kernel: shell.observe(
     "exit_now",
 ))(__import__("IPython").get_ipython(), __import__("IPython").get_ipython().kernel)""" % EXITS
 
-
 PR_SET_PDEATHSIG = 1
 # Looked up here: not much may be done between fork(2) and execve(2).
 prctl = ctypes.CDLL(None).prctl
@@ -71,11 +71,9 @@ def die_with_parent():
 
 def have_folder(path):
     """Code may have removed it since, put something else there, or closed it: all of that is its user's right."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISDIR(os.lstat(path).st_mode):
             os.unlink(path)
-    except FileNotFoundError:
-        pass
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -109,6 +107,8 @@ class Kernel:
         self.place = os.path.join(folder, "k%d" % next(self.numbers))
         self.process = None
         self.client = None
+        # Tells when it has closed its end of what it says.
+        self.closed = None
         self.tasks = []
         self.heard = asyncio.Event()
         self.cell = None
@@ -154,6 +154,7 @@ class Kernel:
         self.client.context.setsockopt(zmq.RCVHWM, 0)
         # None that nobody reads: code in the kernel may send by all of them.
         self.client.start_channels(stdin=False, hb=False, control=False)
+        self.closed = self.client.iopub_channel.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self.attend(self.receive(self.client.iopub_channel.socket, False))
         self.attend(self.receive(self.client.shell_channel.socket, True))
         self.attend(self.listen())
@@ -178,11 +179,9 @@ class Kernel:
         self.tasks.append(task)
 
     def send_signal(self, number, send=os.killpg):
-        try:
+        # It may have ended, which is heard of soon.
+        with contextlib.suppress(ProcessLookupError):
             send(self.process.pid, number)
-        except ProcessLookupError:
-            # It has ended, which is heard of soon.
-            pass
 
     def sent(self, message):
         """jupyter_client sends past the asyncio of pyzmq, which would not notice then what has come meanwhile."""
@@ -191,7 +190,19 @@ class Kernel:
 
     async def wait(self):
         code = await self.process.wait()
+        if self.cell and not self.ended.done():
+            last = asyncio.create_task(self.hear_last())
+            # A second, of those in which this process runs: its children may have the socket, too.
+            for _ in range(10):
+                await first(self.ended, last, asyncio.sleep(0.1))
+            last.cancel()
         self.end("signal %d" % -code if code < 0 else "exit code %d" % code)
+
+    async def hear_last(self):
+        """Returns when the process has closed its end, and all that came before is heard."""
+        await self.closed.recv_multipart()
+        while self.backlog or self.client.iopub_channel.socket.get(zmq.EVENTS) & zmq.POLLIN:
+            await asyncio.sleep(0.01)
 
     def end(self, why):
         if self.ended.done():
@@ -205,10 +216,8 @@ class Kernel:
             self.client.stop_channels()
             self.client.context.destroy(linger=0)
         for suffix in (".json", "-1", "-2", "-3", "-4", "-5"):
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(self.place + suffix)
-            except OSError:
-                pass
 
     async def receive(self, socket, is_reply):
         while True:

@@ -62,7 +62,6 @@ impl Sandbox {
     fn sleeps(&self) {
         let mut state = self.state();
         state.life.pause_ended(Instant::now(), true);
-        state.cutting = false;
         state.paused = SystemTime::now();
         state.place = None;
     }
@@ -89,7 +88,7 @@ impl Sandbox {
         let mut tree = self.tree.lock().await;
         // A proxy that loses a connection asks at once why; one that hears that it sleeps may wake it for what is still
         // on a connection. So nobody is told anything before all of them are lost.
-        self.state().cutting = true;
+        let _cutting = self.cut.begin();
         if memory {
             if let Some(tree) = tree.as_ref() {
                 tree.reset_connections().await;

@@ -154,7 +154,7 @@ mod tests {
             ("lost", MISSING),
             ("machines/nope", MISSING),
             ("astray", MISSING),
-            ("a\0b", ""),
+            ("a\0b", "NUL"),
         ] {
             let fault = root.beginning(bad, None).expect_err(bad);
             assert_eq!(fault.code, Code::InvalidArgument, "{bad}");

@@ -98,7 +98,7 @@ async fn read(State(files): State<Files>, query: Query, request: Request) -> Res
         (kind, [(header::CONTENT_LENGTH, length.to_string())], Body::from_stream(content(file, length)))
     };
     let bounds = |text: String| [(header::CONTENT_RANGE, text)];
-    Ok(match range::wanted(request.headers(), length, last) {
+    Ok(match range::wanted(request.method(), request.headers(), length, modified, last) {
         Wanted::Whole => (told, sent(file, length)).into_response(),
         Wanted::Part { first, length: some } => {
             file.seek(SeekFrom::Start(first)).map_err(|error| Fault::of(&error, &shown))?;

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::{
-    HeaderMap, HeaderName,
+    HeaderMap, HeaderName, Method,
     header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE},
 };
 use httpdate::HttpDate;
@@ -35,9 +35,17 @@ pub(super) fn last_modified(modified: SystemTime, now: SystemTime) -> Option<Htt
 }
 
 /// In the order of RFC 9110 §13.2.2.
-pub(super) fn wanted(headers: &HeaderMap, length: u64, last: Option<HttpDate>) -> Wanted {
+pub(super) fn wanted(
+    method: &Method,
+    headers: &HeaderMap,
+    length: u64,
+    modified: SystemTime,
+    last: Option<HttpDate>,
+) -> Wanted {
     let date = |name: HeaderName| headers.get(name)?.to_str().ok()?.parse::<HttpDate>().ok();
-    let changed_since = |name| last.zip(date(name)).is_some_and(|(last, since)| last > since);
+    // Also by a time that is not told: what was changed just now is not what the caller had. Dates are whole seconds.
+    let is_later = |since| modified >= SystemTime::from(since) + Duration::from_secs(1);
+    let changed_since = |name| date(name).is_some_and(is_later);
     let had_since = |name| last.zip(date(name)).is_some_and(|(last, since)| last <= since);
     if headers.get(IF_MATCH).map_or_else(|| changed_since(IF_UNMODIFIED_SINCE), |tags| tags != "*") {
         return Wanted::Changed;
@@ -46,7 +54,7 @@ pub(super) fn wanted(headers: &HeaderMap, length: u64, last: Option<HttpDate>) -
         return Wanted::Had;
     }
     let mut ranges = headers.get_all(RANGE).iter();
-    let (Some(range), None) = (ranges.next(), ranges.next()) else {
+    let (&Method::GET, Some(range), None) = (method, ranges.next(), ranges.next()) else {
         return Wanted::Whole;
     };
     if headers.contains_key(IF_RANGE) && (last.is_none() || date(IF_RANGE) != last) {

@@ -17,7 +17,7 @@ use rustix::{
     fs::{FallocateFlags, fallocate},
     io::{Errno, retry_on_intr},
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tokio::time::timeout;
 
 use super::{
@@ -43,8 +43,12 @@ pub(super) struct Written {
     name: String,
     path: String,
     r#type: &'static str,
-    #[serde(skip_serializing_if = "Metadata::is_empty", serialize_with = "Metadata::serialize")]
+    #[serde(skip_serializing_if = "Metadata::is_empty", serialize_with = "shared")]
     metadata: Arc<Metadata>,
+}
+
+fn shared<T: Serialize, S: Serializer>(value: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    T::serialize(value, serializer)
 }
 
 /// A form with files in its parts `file`, or one file as it is.

@@ -140,7 +140,8 @@ impl Watch {
         let is_new = raw.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
         let is_away = raw.flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM);
         let was_found = (is_new || is_away) && self.found.remove(&name).is_some();
-        if was_found && is_new {
+        // But for a directory that has come in the place of the one that was found.
+        if was_found && is_new && !(is_directory && self.recursive && self.is_another(&name)) {
             return Ok(());
         }
         for (flags, kind) in [
@@ -237,6 +238,12 @@ impl Watch {
         }
     }
 
+    /// Whether a directory has this name that is not watched yet.
+    fn is_another(&self, name: &Path) -> bool {
+        let number = self.add_one(&self.place(name)).map(|(number, _)| number);
+        number.is_ok_and(|number| !self.directories.contains_key(&number))
+    }
+
     fn add_one(&self, place: &Place) -> Result<(i32, OwnedFd), Errno> {
         let held = self.root.directory(place).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         let flags = WatchFlags::CREATE
@@ -286,93 +293,4 @@ fn read(queue: &OwnedFd) -> io::Result<Vec<Raw>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn watch(folder: &Path) -> Watch {
-        let root = Arc::new(Root::new(folder).expect("a root"));
-        let top = root.place("/", None).expect("a place");
-        Watch::new(root, top, true, false).expect("a watch")
-    }
-
-    /// Told until this was created.
-    async fn created_until(mut watch: Watch, last: &str) -> Vec<String> {
-        let mut created = Vec::new();
-        while created.last().is_none_or(|name| name != last) {
-            let (events, same) = watch.next().await.expect("news");
-            created.extend(events.into_iter().filter(|event| event.r#type == CREATE).map(|event| event.name));
-            watch = same;
-        }
-        created
-    }
-
-    #[tokio::test]
-    async fn what_is_found_in_a_new_directory_and_in_the_queue_is_told_once() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (new, mut watch) = (folder.path().join("new"), watch(folder.path()));
-        std::fs::create_dir(&new).expect("made");
-        // As if all that follows came between this and the look into the directory.
-        watch.add(Path::new("new"), &mut Vec::new()).expect("watched");
-        std::fs::create_dir(new.join("in")).expect("made");
-        for file in ["a", "in/b", "c"] {
-            std::fs::write(new.join(file), "x").expect("written");
-        }
-        std::fs::remove_file(new.join("c")).expect("removed");
-        std::fs::write(new.join("c"), "x").expect("written");
-        let (events, watch) = watch.next().await.expect("news");
-        let mut created: Vec<_> = events.into_iter().filter(|event| event.r#type == CREATE).collect();
-        created.sort_by(|one, other| one.name.cmp(&other.name));
-        let created: Vec<_> = created.iter().map(|event| event.name.as_str()).collect();
-        assert_eq!(created, ["new", "new/a", "new/c", "new/c", "new/in", "new/in/b"], "c was removed between");
-        // What comes later takes the place of what was found: that is news.
-        std::fs::rename(new.join("c"), new.join("a")).expect("moved");
-        assert_eq!(created_until(watch, "new/a").await, ["new/a"]);
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn directories_that_are_filled_at_once_are_told_once() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (top, watch) = (folder.path().to_owned(), watch(folder.path()));
-        let filling = std::thread::spawn(move || {
-            for number in 0..200 {
-                let new = top.join(number.to_string());
-                for name in ["a", "b", "c/d", "c/e"] {
-                    std::fs::create_dir_all(new.join(name)).expect("made");
-                }
-            }
-            std::fs::write(top.join("end"), "x").expect("written");
-        });
-        let mut created = created_until(watch, "end").await;
-        filling.join().expect("no panic");
-        created.sort();
-        let all = created.len();
-        created.dedup();
-        assert_eq!((all, created.len()), (200 * 6 + 1, 200 * 6 + 1));
-    }
-
-    /// Nobody reads while more happens than the kernel keeps (`fs.inotify.max_queued_events`).
-    #[tokio::test]
-    async fn more_changes_than_the_kernel_keeps_end_the_watch() {
-        let limit = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("Linux");
-        let limit: usize = limit.trim().parse().expect("a number");
-        let folder = tempfile::tempdir().expect("a folder");
-        let root = Arc::new(Root::new(folder.path()).expect("a root"));
-        let top = root.place("/", None).expect("a place");
-        let mut watch = Watch::new(root, top, false, false).expect("a watch");
-        for number in 0..=limit {
-            let name = folder.path().join((number % 2).to_string());
-            std::fs::write(&name, "x").expect("written");
-            std::fs::remove_file(&name).expect("removed");
-        }
-        let fault = loop {
-            match watch.next().await {
-                Ok((events, same)) => {
-                    assert!(!events.is_empty());
-                    watch = same;
-                }
-                Err(fault) => break fault,
-            }
-        };
-        assert_eq!(fault.code, Code::ResourceExhausted);
-    }
-}
+mod tests;
