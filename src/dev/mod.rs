@@ -2,8 +2,8 @@
 //! (`lifecycle`, pure), and sandboxes as local process trees that really sleep (`sandbox` joins the two;
 //! `process`, `freeze`, `reset`, `remove` act; `proc_tree`, `sockets`, `usage` read `/proc`; `roots` are those of all
 //! trees). `agent` is what runs inside a sandbox, `envd` what the SDKs talk to there, `interpreter` one application of
-//! it, `guard` keeps strangers' listeners away from the proxy, `domain` and `authority` are `--tls`, `banner` and `demo`
-//! are what people see.
+//! it, `guard` keeps strangers' listeners away from the proxy, `domain` and `authority` are `--tls`, `banner` and
+//! `demo` are what people see.
 //!
 //! For development: loopback only, no isolation.
 
