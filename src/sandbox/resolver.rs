@@ -110,8 +110,8 @@ const MAX_LOOKUPS: usize = 256;
 /// Returns when this thread's sockets have been looked at, and what they tell has reached whoever it concerns: as a
 /// rule. Where more tasks are ready than a turn of the runtime takes in, or another wakes this one, it may be too soon.
 async fn sockets_told() {
-    // A runtime goes on with a task that has yielded when the others had their turn and it has looked at its sockets. By
-    // the second time the tasks have run that those woke, and others that these did: HTTP/2 has a chain of them.
+    // A runtime goes on with a task that has yielded when others had their turn and it has looked at its sockets.
+    // By the second time the tasks have run that those woke, and others that these did: HTTP/2 has a chain of them.
     for _ in 0..2 {
         yield_now().await;
     }
