@@ -142,8 +142,12 @@ fn in_words(error: Errno) -> io::Error {
     }
 }
 
-/// Once through the topmost folder. What its folders hold in folders of their own becomes its own, and is met in a
-/// later pass: so no path is ever longer than two names.
+/// So far down a pass goes by recursion: as `rm -r` would, so that who watches the folder hears of the names that he
+/// knows. Each level costs descriptors and a place on the stack.
+const DEEP: u32 = 32;
+
+/// Once through the topmost folder. Folders that are deeper down than `DEEP` become its own, and are met in a later
+/// pass.
 struct Pass {
     end: Instant,
     removed: u64,
@@ -158,26 +162,30 @@ impl Pass {
             let entry = entry?;
             let name = entry.file_name();
             if !is_dots(name) {
-                let outcome = unlink(top, name).and_then(|gone| if gone { Ok(()) } else { self.empty(top, name) });
+                let outcome =
+                    unlink(top, name).and_then(|gone| if gone { Ok(()) } else { self.empty(top, name, top, 1) });
                 self.note(outcome);
             }
         }
         Ok(())
     }
 
-    fn empty(&mut self, top: &OwnedFd, name: &CStr) -> Result<(), Errno> {
-        let folder = enter(top, name)?;
+    fn empty(&mut self, above: &OwnedFd, name: &CStr, top: &OwnedFd, depth: u32) -> Result<(), Errno> {
+        let folder = enter(above, name)?;
         for entry in Dir::read_from(&folder)? {
             self.is_in_time()?;
             let entry = entry?;
             let name = entry.file_name();
             if !is_dots(name) {
-                let outcome =
-                    unlink(&folder, name).and_then(|gone| if gone { Ok(()) } else { lift(&folder, name, top) });
+                let outcome = match unlink(&folder, name) {
+                    Ok(false) if depth < DEEP => self.empty(&folder, name, top, depth + 1),
+                    Ok(false) => lift(&folder, name, top),
+                    outcome => outcome.map(drop),
+                };
                 self.note(outcome);
             }
         }
-        if unlink(top, name)? { Ok(()) } else { Err(Errno::NOTEMPTY) }
+        if unlink(above, name)? { Ok(()) } else { Err(Errno::NOTEMPTY) }
     }
 
     fn is_in_time(&self) -> Result<(), Errno> {
@@ -273,7 +281,8 @@ mod tests {
         assert!(error.to_string().starts_with("it is filled"), "{error}");
         // Amid a pass, too: a folder may grow faster than it is read.
         let mut pass = Pass { end: Instant::now(), removed: 0, fault: None };
-        assert_eq!(pass.empty(&enter(&above, name).expect("entered"), c"a"), Err(Errno::TIMEDOUT));
+        let top = enter(&above, name).expect("entered");
+        assert_eq!(pass.empty(&top, c"a", &top, 1), Err(Errno::TIMEDOUT));
         remove_at(&above, name).expect("removed");
     }
 

@@ -123,8 +123,8 @@ fn has_an_unnamed_file(pid: i32) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_calls_around_pauses_only_those_fail_that_envd_may_have_read() {
-    // So long does it lie frozen before its connections are reset: whoever calls meanwhile has called by then. A request
-    // that crosses the reset is lost, and nobody can tell whether it was read.
+    // So long does it lie frozen before its connections are reset: whoever calls meanwhile has called by then. A
+    // request that crosses the reset is lost, and nobody can tell whether it was read.
     let house = House::start_with(&["--pause-delay", "300ms"]).await;
     let sandbox = house.ground.api.sleeper("base").await;
     calls(&house, &sandbox).await;
