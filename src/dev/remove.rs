@@ -1,5 +1,5 @@
 //! Removing folders that a sandbox has filled, however deep they are and whatever their modes. (`std` goes down by
-//! recursion, with an open descriptor for each level: it ends where the stack or the descriptors end.)
+//! recursion without a bound, with an open descriptor for each level: it ends where the stack or the descriptors end.)
 
 use std::{
     ffi::CStr,
@@ -16,7 +16,7 @@ use rustix::{
     path::Arg,
 };
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::Semaphore,
     task::spawn_blocking,
     time::{Instant, sleep, timeout},
 };
@@ -28,7 +28,7 @@ pub(crate) const LONGEST: Duration = Duration::from_mins(15);
 
 /// Removals at once; the threads that may block are for others, too.
 const AT_ONCE: usize = 4;
-/// Folders that are not removed yet, before whoever brings another one waits: sandboxes may be made, filled and ended
+/// Folders that are not removed yet, before whoever wants a new one waits: sandboxes may be made, filled and ended
 /// faster than that is removed.
 const BEHIND: usize = 64;
 
@@ -48,8 +48,8 @@ impl Remover {
         Self { delay, behind: TaskTracker::new(), places, room }
     }
 
-    /// Returns when it has another name, which nobody knows, and not too many are behind. (Beside it: into another
-    /// folder, only who may write to it can move it.)
+    /// Returns when it has another name, which nobody knows. (Beside it: into another folder, only who may write to it
+    /// can move it.)
     pub(crate) async fn discard(&self, folder: PathBuf) {
         let away = folder.with_file_name(format!(".removed-{:016x}", fastrand::u64(..)));
         let folder = match tokio::fs::rename(&folder, &away).await {
@@ -57,20 +57,22 @@ impl Remover {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(_) => folder,
         };
-        let Self { delay, places, room, .. } = self.clone();
-        let (go, may_go) = oneshot::channel();
-        // It is removed also where its bringer leaves.
+        let Self { delay, room, .. } = self.clone();
+        let place = self.places.clone().try_acquire_owned();
         self.behind.spawn(async move {
-            let _place = places.acquire().await;
-            let _ = go.send(());
+            let _place = place;
             let _room = room.acquire().await;
             sleep(delay).await;
             clear(folder).await;
         });
-        let _ = may_go.await;
     }
 
-    /// From now on nobody waits for a place.
+    /// Returns when not too many are behind.
+    pub(crate) async fn has_place(&self) {
+        let _ = self.places.acquire().await;
+    }
+
+    /// From now on nobody waits for that.
     pub(crate) fn hold_up_nobody(&self) {
         self.places.close();
     }
@@ -144,7 +146,7 @@ fn in_words(error: Errno) -> io::Error {
 
 /// So far down a pass goes by recursion: as `rm -r` would, so that who watches the folder hears of the names that he
 /// knows. Each level costs descriptors and a place on the stack.
-const DEEP: u32 = 32;
+const DEEP: u32 = 8;
 
 /// Once through the topmost folder. Folders that are deeper down than `DEEP` become its own, and are met in a later
 /// pass.
@@ -316,27 +318,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_brings_a_folder_waits_where_many_are_behind_but_not_at_the_end() {
+    async fn who_wants_a_new_folder_waits_where_many_are_behind_but_not_at_the_end() {
         let place = tempfile::tempdir().expect("a folder");
         let remover = Remover::new(Duration::ZERO);
         let discard = async || {
             let full = place.path().join("full");
             fs::create_dir(&full).expect("made");
-            // That of the clock, which stands while anything is done.
-            timeout(Duration::from_hours(1), remover.discard(full)).await.is_ok()
+            remover.discard(full).await;
         };
+        // That of the clock, which stands while anything is done.
+        let has_place = async || timeout(Duration::from_hours(1), remover.has_place()).await.is_ok();
         let held = remover.room.acquire_many(4).await.expect("room");
         for number in 0..BEHIND {
-            assert!(discard().await, "{number}");
+            assert!(has_place().await, "{number}");
+            discard().await;
         }
-        assert!(!discard().await, "one too many");
+        assert!(!has_place().await, "one too many");
         drop(held);
-        assert!(discard().await, "there is a place again");
+        assert!(has_place().await, "there is a place again");
         let _held = remover.room.acquire_many(4).await.expect("room");
-        remover.hold_up_nobody();
         for _ in 0..=BEHIND {
-            assert!(discard().await);
+            discard().await;
         }
+        assert!(!has_place().await);
+        remover.hold_up_nobody();
+        assert!(has_place().await);
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Roots {
     }
 }
 
-/// One root. Dropped, it ends with all that is below it and the sandbox's files, some time later.
+/// One root. Dropped, it ends with all that is below it and the sandbox's files, some time later; where it had no order
+/// yet, its folder stays.
 pub(crate) struct Root {
     roots: &'static Roots,
     process: Process,

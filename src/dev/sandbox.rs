@@ -153,9 +153,9 @@ impl Sandbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a pause that has begun to cut connections can be told of, a second at most. To be waited for before
-    /// it is told how the sandbox stands: whoever lost a connection hears that it sleeps, and whoever hears that has
-    /// lost them all.
+    /// Waits until a pause that has begun to cut connections can be told of, 3 s at most (it runs, then). To be waited
+    /// for before it is told how the sandbox stands: whoever lost a connection hears that it sleeps, and whoever hears
+    /// that has lost them all.
     pub(crate) async fn settled(&self) {
         self.cut.over().await;
     }

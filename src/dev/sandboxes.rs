@@ -201,6 +201,7 @@ impl Sandboxes {
         if !self.ground.knows(&wish.template) {
             return Err(CreateFault::UnknownTemplate);
         }
+        self.ground.remover.has_place().await;
         let place = self.ground.place_for(false).map_err(CreateFault::Fault)?;
         let name = |length| random_name(length).map_err(|error| failed(error.to_string()));
         let id = SandboxId::new(&format!("i{}", name(19)?)).ok_or_else(|| failed("no name".to_owned()))?;

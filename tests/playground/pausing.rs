@@ -125,12 +125,12 @@ fn has_an_unnamed_file(pid: i32) -> bool {
 async fn of_many_calls_around_pauses_only_those_fail_that_envd_may_have_read() {
     // So long does it lie frozen before its connections are reset: whoever calls meanwhile has called by then. A
     // request that crosses the reset is lost, and nobody can tell whether it was read.
-    let house = House::start_with(&["--pause-delay", "300ms"]).await;
+    let house = House::start_with(&["--pause-delay", "1s"]).await;
     let sandbox = house.ground.api.sleeper("base").await;
     calls(&house, &sandbox).await;
     let agent = sandbox.processes().await[0].0;
     let (answered, read, unread) = (Cell::new(0), Cell::new(0), Cell::new(0));
-    for _ in 0..10 {
+    for _ in 0..6 {
         let paused = Cell::new(false);
         let caller = async || {
             while !paused.get() {

@@ -44,7 +44,7 @@ const life = async () => {
 
   const longer = await create({ timeoutMs: 600_000, lifecycle: asleepAndBack })
   await longer.pause()
-  say('longer', await longer.isRunning(), await lifetime(longer))
+  say('longer', await longer.files.exists('a.txt'), await lifetime(longer))
   await longer.kill()
 
   const still = await create({ lifecycle: { onTimeout: 'pause', autoResume: false } })

@@ -47,7 +47,7 @@ def life():
 
     longer = create(timeout=600, lifecycle=ASLEEP_AND_BACK)
     longer.pause()
-    say("longer", longer.is_running(), lifetime(longer))
+    say("longer", longer.files.exists("a.txt"), lifetime(longer))
     longer.kill()
 
     still = create(lifecycle={"on_timeout": "pause", "auto_resume": False})

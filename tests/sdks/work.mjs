@@ -211,9 +211,10 @@ const code = async () => {
   say('x', (await sandbox.runCode('x += 1; x')).text, await wakes(sandbox))
   const waits = "print('begun')\nwhile not os.path.exists('go'): time.sleep(0.01)\nx += 1"
   let runs
-  await new Promise((begun) => {
+  const begun = new Promise((begun) => {
     runs = attempt(() => sandbox.runCode(`import os, time; ${waits}`, { onStdout: begun }))
   })
+  await Promise.race([begun, runs])
   await sandbox.pause()
   say('cut', await runs, await state(sandbox), await wakes(sandbox))
   await sandbox.files.write('go', '')

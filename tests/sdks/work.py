@@ -232,8 +232,9 @@ def code():
     say("x", sandbox.run_code("x += 1; x").text, wakes(sandbox))
     begun, waits = Event(), "print('begun')\nwhile not os.path.exists('go'): time.sleep(0.01)\nx += 1"
     with ThreadPoolExecutor() as pool:
-        runs = pool.submit(attempt, lambda: sandbox.run_code("import os, time; " + waits, on_stdout=lambda _: begun.set()))
-        begun.wait()
+        run = lambda: sandbox.run_code("import os, time; " + waits, on_stdout=lambda _: begun.set())
+        runs = pool.submit(attempt, run)
+        begun.wait(60)
         sandbox.pause()
         say("cut", runs.result(), state(sandbox), wakes(sandbox))
     sandbox.files.write("go", "")

@@ -27,7 +27,8 @@ INTERRUPT_AGAIN = 5
 # Seconds after which a kernel that has replied is asked again whether it has said all.
 ASK_AGAIN = 5
 # Seconds, of those in which this process runs, that a kernel has to end by itself when its code has asked for that.
-EXIT_MAX = int(os.environ.get("CLIENT_PROXY_EXIT_MAX", 5))
+EXIT_MAX = os.environ.get("CLIENT_PROXY_EXIT_MAX", "")
+EXIT_MAX = int(EXIT_MAX) if EXIT_MAX.isdecimal() else 5
 
 # What the SDKs call the types of data that Jupyter knows.
 NAMES = {
@@ -192,9 +193,11 @@ class Kernel:
         code = await self.process.wait()
         if self.cell and not self.ended.done():
             last = asyncio.create_task(self.hear_last())
-            # A second, of those in which this process runs: its children may have the socket, too.
-            for _ in range(10):
+            # A second, of those in which this process runs and the client reads: children may have the socket, too.
+            waits = 10
+            while waits and not self.ended.done() and not last.done():
                 await first(self.ended, last, asyncio.sleep(0.1))
+                waits -= not (self.cell and self.cell.call and self.cell.call.unread > UNREAD_MAX)
             last.cancel()
         self.end("signal %d" % -code if code < 0 else "exit code %d" % code)
 

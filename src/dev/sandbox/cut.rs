@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::{sync::watch, time::timeout};
 
 /// So long whoever asks how a sandbox stands waits for it. Processes that do not die may hold up a cut for longer.
-const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(3);
 
 pub(super) struct Cut(watch::Sender<bool>);
 

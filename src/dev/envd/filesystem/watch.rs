@@ -140,8 +140,9 @@ impl Watch {
         let is_new = raw.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
         let is_away = raw.flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM);
         let was_found = (is_new || is_away) && self.found.remove(&name).is_some();
+        let is_moved = is_directory && raw.flags.contains(ReadFlags::MOVED_TO);
         // But for a directory that has come in the place of the one that was found.
-        if was_found && is_new && !(is_directory && self.recursive && self.is_another(&name)) {
+        if was_found && is_new && !(is_moved && self.recursive && self.is_another(&name)) {
             return Ok(());
         }
         for (flags, kind) in [
@@ -240,8 +241,11 @@ impl Watch {
 
     /// Whether a directory has this name that is not watched yet.
     fn is_another(&self, name: &Path) -> bool {
-        let number = self.add_one(&self.place(name)).map(|(number, _)| number);
-        number.is_ok_and(|number| !self.directories.contains_key(&number))
+        match self.add_one(&self.place(name)) {
+            Ok((number, _)) => !self.directories.contains_key(&number),
+            // It cannot be watched, which is to be told.
+            Err(error) => error == Errno::NOSPC,
+        }
     }
 
     fn add_one(&self, place: &Place) -> Result<(i32, OwnedFd), Errno> {
