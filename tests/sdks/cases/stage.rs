@@ -23,6 +23,9 @@ const FILE: &str = "/files?path=%2Fa";
 /// No wait ends before the test.
 const LONG: &str = "resume.hold_timeout = \"1h\"\nresume.call_timeout = \"1h\"\n";
 
+/// The bound of one sandbox: more than the callers of both languages need of one that has no other guests.
+const CONNECTIONS: usize = 4;
+
 pub(crate) struct Stage {
     proxies: HashMap<At, Proxy>,
     /// The port of all nodes.
@@ -79,19 +82,20 @@ impl Stage {
             [At::Plain, At::Full, At::Patient, At::Hasty, At::Direct, At::Suspended, At::Ignoring, At::Particular];
         let proxies: HashMap<_, _> = fixed.map(|at| (at, start(at, &control, port))).into();
         let mut held = Vec::new();
-        for (at, sandbox, port) in [
+        let tying = [(At::Direct, "tied", ENVD); CONNECTIONS];
+        let others = [
             (At::Full, "wanted", ENVD),
-            (At::Direct, "tied", ENVD),
             (At::Patient, "slow", ENVD),
             // A wake goes on while somebody waits for it who shows the same credentials.
             (At::Patient, "pausing", ENVD),
             (At::Patient, "pausing", PORT),
-        ] {
+        ];
+        for (at, sandbox, port) in tying.into_iter().chain(others) {
             held.push(ask(&proxies[&at], sandbox, port).await);
         }
         proxies[&At::Full].metric_becomes("client_proxy_held_requests", 1.0).await;
         proxies[&At::Patient].metric_becomes("client_proxy_held_requests", 3.0).await;
-        eventually("it is asked", async || tied_envd.requests() == 1).await;
+        eventually("it is asked", async || tied_envd.requests() == CONNECTIONS).await;
         let off = Request::put("/wake").header("host", "admin").body(Full::from("{\"enabled\": false}"));
         let off = send(proxies[&At::Suspended].admin, off.expect("a request")).await;
         assert_eq!(off.json()["enabled"], false, "{off:?}");
@@ -160,7 +164,7 @@ fn start(at: At, control: &ControlPlane, port: u16) -> Proxy {
         At::Full => format!("resume.max_held = 1\nresume.max_held_per_sandbox = 1\n{LONG}"),
         At::Patient => LONG.into(),
         At::Hasty => "upstream.response_header_timeout = \"200ms\"\n".into(),
-        At::Direct => format!("{DIRECT}upstream.max_connections_per_sandbox = 1\n"),
+        At::Direct => format!("{DIRECT}upstream.max_connections_per_sandbox = {CONNECTIONS}\n"),
         At::Ignoring => "wake.ignore_paths = [\"/*\"]\n".into(),
         At::Particular => "server.domains = [\"example.test\"]\n".into(),
         At::Frugal => "wake.max_per_client_per_minute = 1\nshutdown.drain_delay = \"0s\"\n\
