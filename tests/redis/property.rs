@@ -21,7 +21,7 @@ use super::{
 
 const SANDBOXES: usize = 20;
 const REQUESTS: usize = 24_000;
-/// How long before a request what the catalog named may still be answered.
+/// How long before a request what the catalog named may still be answered, by a process that gets the time it needs.
 const GRACE: Duration = Duration::from_millis(50);
 const NODES: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
 
@@ -40,7 +40,37 @@ impl Past {
     }
 }
 
+/// The longest that a thread of this process, which sleeps for a millisecond each time, was not woken. Others work on
+/// this machine, too: so late may any other thread be, the proxies' as well.
+fn longest_stall(over: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !over.load(Relaxed) {
+        let began = Instant::now();
+        std::thread::park_timeout(Duration::from_millis(1));
+        longest = longest.max(began.elapsed());
+    }
+    longest
+}
+
 type Pasts = Arc<Vec<Mutex<Past>>>;
+
+/// An answer, and when it was asked for and there.
+#[derive(Debug)]
+struct Late {
+    sandbox: usize,
+    told: String,
+    began: Instant,
+    ended: Instant,
+}
+
+impl Late {
+    /// Whether the catalog said otherwise all the time, from so long before on.
+    fn is_wrong(&self, pasts: &Pasts, grace: Duration) -> bool {
+        let node = (self.told != "502 sandbox_not_found").then_some(&*self.told);
+        let from = self.began.checked_sub(grace).expect("later than the first");
+        !pasts[self.sandbox].lock().expect("no panic").named(node, from, self.ended)
+    }
+}
 
 async fn write(mut redis: MultiplexedConnection, pasts: Pasts, over: Arc<AtomicBool>) -> usize {
     let mut writes = 0;
@@ -76,6 +106,10 @@ async fn no_answer_comes_from_a_node_that_the_catalog_has_not_named_lately() {
     let pasts: Pasts = Arc::new((0..SANDBOXES).map(|_| empty()).collect());
     let over = Arc::new(AtomicBool::new(false));
     let changer = tokio::spawn(write(redis.connect().await.expect("a connection"), pasts.clone(), over.clone()));
+    let stall = std::thread::spawn({
+        let over = over.clone();
+        move || longest_stall(&over)
+    });
     let asked = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();
     for n in 0..16 {
@@ -89,14 +123,10 @@ async fn no_answer_comes_from_a_node_that_the_catalog_has_not_named_lately() {
                 let answer = client.get(&format!("s{sandbox}"), "/").await;
                 let ended = Instant::now();
                 let told = super::told(&answer);
-                let node = match told.as_str() {
-                    "502 sandbox_not_found" => None,
-                    node => Some(node),
-                };
                 *seen.entry(told.clone()).or_default() += 1;
-                let from = began.checked_sub(GRACE).expect("later than the first");
-                if !pasts[sandbox].lock().expect("no panic").named(node, from, ended) {
-                    wrong.push(format!("s{sandbox}: {told} after {:?}", ended - began));
+                let late = Late { sandbox, told, began, ended };
+                if late.is_wrong(&pasts, GRACE) {
+                    wrong.push(late);
                 }
             }
             (wrong, seen)
@@ -111,9 +141,11 @@ async fn no_answer_comes_from_a_node_that_the_catalog_has_not_named_lately() {
         }
     }
     over.store(true, Relaxed);
-    let writes = changer.await.expect("no panic");
-    println!("{REQUESTS} requests, {writes} changes: {seen:?}");
-    assert!(wrong.is_empty(), "{} of {REQUESTS}: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
+    let (writes, stall) = (changer.await.expect("no panic"), stall.join().expect("no panic"));
+    println!("{REQUESTS} requests, {writes} changes, a stall of {stall:?}: {seen:?}");
+    // A push passes two threads: that of the connection to Redis, and the worker that has to let it run.
+    wrong.retain(|late| late.is_wrong(&pasts, GRACE + 2 * stall));
+    assert!(wrong.is_empty(), "{} of {REQUESTS}, {stall:?}: {:?}", wrong.len(), &wrong[..wrong.len().min(5)]);
     // It was no quiet time, and nobody but the four answered.
     assert!(writes > 500, "{writes}");
     let known = |what: &String| what == "502 sandbox_not_found" || NODES.contains(&what.as_str());
